@@ -1,0 +1,98 @@
+"""The window process: QApplication, settings, the trainer, the main window."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QCoreApplication, QObject, QStandardPaths, QTimer, Signal
+from PySide6.QtWidgets import QApplication
+
+from macapp import __version__, resources
+from macapp.engine import process
+from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message
+from macapp.trainer import Trainer
+from macapp.ui import theme
+from macapp.ui.main_window import MainWindow
+from macapp.ui.preferences import Preferences
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class ErrorReporter(QObject):
+    """Turns an exception that nobody caught into a signal; the window shows it and goes on."""
+
+    failed = Signal(object)
+    """A `Failure`."""
+
+    def install(self) -> None:
+        """Take over `sys.excepthook`, which also hears of exceptions in slots and QThreads."""
+        sys.excepthook = self.report
+        threading.excepthook = lambda args: self.report(
+            args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback
+        )
+
+    def report(
+        self,
+        kind: type[BaseException],
+        error: BaseException,
+        trace: TracebackType | None,
+    ) -> None:
+        """Print the exception for developers, and emit it for the window."""
+        details = "".join(traceback.format_exception(kind, error, trace))
+        if sys.stderr is not None:  # None in a windowed app on Windows
+            sys.stderr.write(details)
+        self.failed.emit(
+            Failure(
+                Message(QT_TRANSLATE_NOOP("Message", "Something went wrong in the window.")),
+                Message(
+                    QT_TRANSLATE_NOOP(
+                        "Message",
+                        "A run in progress goes on. Please report it with the copied diagnostics.",
+                    )
+                ),
+                details,
+            )
+        )
+
+
+def make_application(arguments: list[str]) -> QApplication:
+    """Return the QApplication, named, so that the system's folders for us are known."""
+    QCoreApplication.setApplicationName("Metal Trainer")
+    QCoreApplication.setApplicationVersion(__version__)
+    return QApplication(arguments)
+
+
+def settings_path() -> Path:
+    """Return where settings live. Never inside the app, which may be read-only."""
+    folder = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.AppConfigLocation)
+    return Path(folder) / "settings.ini"
+
+
+def make_window(preferences: Preferences) -> MainWindow:
+    """Return the main window with a trainer for the real engine."""
+    trainer = Trainer(process.main, str(resources.folder()))
+    window = MainWindow(trainer, preferences)
+    trainer.setParent(window)
+    return window
+
+
+def run() -> int:
+    """Show the window until it is closed; return the exit code."""
+    app = make_application(sys.argv[:1])
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in a terminal ends the app
+    preferences = Preferences(settings_path())
+    theme.apply(app, preferences.appearance)
+    window = make_window(preferences)
+    reporter = ErrorReporter(window)
+    reporter.failed.connect(window.show_failure)
+    reporter.install()
+    window.show()
+    # After the first paint: a new process competes with it for the processor.
+    QTimer.singleShot(0, window.start_services)
+    return app.exec()

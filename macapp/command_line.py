@@ -1,0 +1,224 @@
+"""The command line: the window by default, or training, device facts and the self-test."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from macapp import __version__, resources
+from macapp.messages import Failure, UserError
+from macapp.protocol import (
+    PRESETS,
+    DeviceKind,
+    DeviceStatus,
+    EpochDone,
+    FieldError,
+    JobStarted,
+    TrainingConfig,
+    Versions,
+    fields,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from macapp.machine import Machine
+    from macapp.protocol import FieldInfo
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
+
+class TrainingResult(msgspec.Struct, frozen=True):
+    """What ``train`` writes to result.json."""
+
+    config: TrainingConfig
+    device: DeviceKind | None
+    """Where it was trained; None if it did not begin."""
+    outcome: str
+    """"finished", "stopped" or "failed"."""
+    machine: Any
+    versions: Versions
+    epochs: list[EpochDone]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the arguments say; return the exit code."""
+    options = _parser().parse_args(arguments)
+    if options.self_test is not None:
+        from macapp.self_test import run as run_self_test
+
+        return run_self_test(
+            Path(options.self_test),
+            device=options.device,
+            epochs=options.epochs,
+            screenshots=options.screenshots,
+            appearance=options.appearance,
+        )
+    if options.command is None:
+        from macapp import app
+
+        return app.run()
+    try:
+        command: Callable[[argparse.Namespace], int] = options.command
+        return command(options)
+    except UserError as error:
+        _print_failure(error.failure)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="metal-trainer",
+        description="Train a convolutional network and watch it learn. "
+        "Without arguments the window opens.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    test = parser.add_argument_group("self-test")
+    test.add_argument(
+        "--self-test",
+        metavar="REPORT.json",
+        help="open the window, train as a user would, write what was measured, and quit",
+    )
+    test.add_argument("--screenshots", metavar="DIR", type=Path, help="save a PNG of every page")
+    test.add_argument("--appearance", choices=("automatic", "light", "dark"), default="automatic")
+    for name, default in (("device", "auto"), ("epochs", 1)):
+        _add_field(test, next(info for info in fields() if info.name == name), default)
+    parser.set_defaults(command=None)
+
+    commands = parser.add_subparsers(title="commands")
+    train = commands.add_parser("train", help="train without a window")
+    train.add_argument("--preset", choices=tuple(PRESETS), default="article")
+    for info in fields():
+        _add_field(train, info, default=None)
+    train.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write result.json and weights.safetensors there",
+    )
+    train.set_defaults(command=_train)
+    devices = commands.add_parser("devices", help="show what this computer can train on")
+    devices.add_argument("--json", action="store_true", help="print JSON")
+    devices.set_defaults(command=_devices)
+    return parser
+
+
+def _add_field(parser: Any, info: FieldInfo, default: object) -> None:
+    """Add an option for a hyperparameter; its limits and help are those of the form."""
+
+    def value(text: str) -> str | int | float:
+        try:
+            return info.parse(text)
+        except FieldError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    metavar = "|".join(info.choices) if info.choices else info.name.upper()
+    parser.add_argument(
+        "--" + info.name.replace("_", "-"),
+        type=value,
+        metavar=metavar,
+        default=default,
+        help=str(info.help),
+    )
+
+
+def _print_failure(failure: Failure) -> None:
+    print(f"{failure.what}\n{failure.remedy}", file=sys.stderr)
+
+
+def _train(options: argparse.Namespace) -> int:
+    from macapp import machine
+    from macapp.engine import checkpoint, failures, training, versions
+
+    given = {info.name: getattr(options, info.name) for info in fields()}
+    given = {name: value for name, value in given.items() if value is not None}
+    config = msgspec.structs.replace(PRESETS[options.preset], **given)
+    network, dataset, device = training.assemble(config, resources.folder())
+    if options.output is not None:
+        _make_folder(options.output)
+
+    epochs: list[EpochDone] = []
+    outcome, code = "finished", 0
+    try:
+        for event in training.train(config, network, dataset, device):
+            if isinstance(event, JobStarted):
+                print(f"{device.kind}: {event.parameters:,} parameters", flush=True)
+            elif isinstance(event, EpochDone):
+                epochs.append(event)
+                print(_epoch_line(event, config), flush=True)
+    except KeyboardInterrupt:
+        outcome, code = "stopped", INTERRUPTED
+        print("Stopped.", file=sys.stderr)
+    except Exception as error:
+        outcome, code = "failed", 1
+        _print_failure(failures.describe(error))
+    if options.output is not None:
+        result = TrainingResult(
+            config, device.kind, outcome, machine.collect(), versions.collect(), epochs
+        )
+        path = options.output / "result.json"
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2))
+        checkpoint.save_weights(network, options.output / "weights.safetensors")
+    return code
+
+
+def _make_folder(folder: Path) -> None:
+    from macapp.messages import Message
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            Failure(
+                Message("The folder {folder} cannot be made.", {"folder": str(folder)}),
+                Message("Choose a folder that you may write to."),
+                str(error),
+            )
+        ) from error
+
+
+def _epoch_line(event: EpochDone, config: TrainingConfig) -> str:
+    return (
+        f"epoch {event.epoch}/{config.epochs}: {event.seconds:.2f} s, "
+        f"{event.images_per_second:,.0f} images/s, train loss {event.train_loss:.4f}, "
+        f"test loss {event.test_loss:.4f}, test accuracy {100 * event.test_accuracy:.2f} %"
+    )
+
+
+class DeviceReport(msgspec.Struct, frozen=True):
+    """What ``devices --json`` prints: the facts of the device card."""
+
+    machine: Any
+    versions: Versions
+    devices: list[dict[str, object]]
+
+
+def _devices(options: argparse.Namespace) -> int:
+    from macapp import machine
+    from macapp.engine import devices, versions
+
+    computer, found, known = machine.collect(), devices.survey(), versions.collect()
+    if options.json:
+        report = DeviceReport(computer, known, [_device_facts(status) for status in found])
+        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    else:
+        print(_machine_line(computer))
+        print(f"PyTorch {known.torch}, Python {known.python}")
+        for status in found:
+            print(f"{status.kind:5} {'ready' if status.ready else 'no   '}  {status.reason}")
+    return 0
+
+
+def _device_facts(status: DeviceStatus) -> dict[str, object]:
+    return {"kind": status.kind, "ready": status.ready, "reason": str(status.reason)}
+
+
+def _machine_line(computer: Machine) -> str:
+    memory = f"{computer.memory_bytes / 2**30:.0f} GB"
+    system = f"{computer.system} {computer.system_version}".strip()
+    return f"{computer.processor}, {computer.physical_cores} cores, {memory}, {system}"

@@ -1,0 +1,1 @@
+"""The engine process: torch lives here and nowhere else; no Qt."""

@@ -1,0 +1,246 @@
+"""What computes: one small class a device, the same few verbs on each.
+
+What a device must never be asked is refused here, so that a test on any machine sees the fault
+that would corrupt numbers on a Mac only (the sources are named beside each rule).
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from typing import ClassVar
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from macapp import machine
+from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message, UserError
+from macapp.protocol import DeviceKind, DeviceStatus
+
+
+class Device:
+    """A place to train. The base class is what all devices share."""
+
+    kind: ClassVar[DeviceKind]
+    memory_format: ClassVar[torch.memory_format] = torch.contiguous_format
+    """The layout of pictures and convolution weights that is fastest here and right."""
+
+    def __init__(self, torch_device: str | None = None) -> None:
+        """Use ``torch_device``, by default the device of this kind."""
+        self.torch_device = torch.device(torch_device or self.kind)
+
+    def place(self, network: nn.Module) -> nn.Module:
+        """Move the network here, in this device's memory format."""
+        return network.to(self.torch_device).to(memory_format=self.memory_format)
+
+    def put(self, tensor: Tensor) -> Tensor:
+        """Copy a tensor here; 4-dimensional ones get this device's memory format."""
+        tensor = tensor.to(self.torch_device)
+        if tensor.dim() == 4:
+            return tensor.contiguous(memory_format=self.memory_format)
+        return tensor.contiguous()
+
+    def read(self, tensor: Tensor) -> Tensor:
+        """Copy a whole tensor to the CPU; returns when all work queued before it is done."""
+        return tensor.detach().contiguous().cpu()
+
+    def synchronize(self) -> None:
+        """Wait until all queued work is done. Call it before reading a clock."""
+
+    def free_bytes(self) -> int:
+        """Return how many bytes of new tensors this device can take, as far as is known."""
+        return int(psutil.virtual_memory().available)
+
+    def may_fuse_optimizer(self) -> bool:
+        """Return whether fused optimizer steps are worth trying here."""
+        return True
+
+
+class Cpu(Device):
+    """The processor, all of its cores."""
+
+    kind = "cpu"
+    # oneDNN's own order: the "Article" epoch took 2.1 s with it, 3.5 s without (2 cores).
+    memory_format = torch.channels_last
+
+    @staticmethod
+    def status() -> DeviceStatus:
+        """Return that the CPU is there, and how many threads compute."""
+        text = QT_TRANSLATE_NOOP("Message", "Ready, with {threads} threads.")
+        return DeviceStatus("cpu", True, Message(text, {"threads": torch.get_num_threads()}))
+
+
+class Mps(Device):
+    """Metal, through torch's MPS backend.
+
+    Plain contiguous float32 only: channels_last gave wrong gradients and aborts
+    (pytorch#175189, #175190), asynchronous copies wrong numbers (#139550, #189690).
+    """
+
+    kind = "mps"
+
+    def __init__(self, torch_device: str | None = None) -> None:
+        """Remember the thread: a second one on MPS crashes the process (pytorch#197805)."""
+        super().__init__(torch_device)
+        self._owner = threading.get_ident()
+        self._marker = torch.zeros(1, device=self.torch_device)
+
+    @staticmethod
+    def status() -> DeviceStatus:
+        """Return whether Metal computes here, proved by one small multiplication."""
+        return DeviceStatus("mps", *_mps_verdict())
+
+    def place(self, network: nn.Module) -> nn.Module:
+        """Move the network here; every parameter must be contiguous (pytorch#118115, #192212)."""
+        self._check_thread()
+        for tensor in (*network.parameters(), *network.buffers()):
+            self._check_dtype(tensor)
+        placed = super().place(network)
+        if not all(parameter.is_contiguous() for parameter in placed.parameters()):
+            raise ValueError("MPS needs contiguous parameters")
+        return placed
+
+    def put(self, tensor: Tensor) -> Tensor:
+        """Copy a tensor here, blocking; float64 is refused, since Metal has none."""
+        self._check_thread()
+        self._check_dtype(tensor)
+        return super().put(tensor)
+
+    def read(self, tensor: Tensor) -> Tensor:
+        """Copy a whole tensor to the CPU."""
+        self._check_thread()
+        return super().read(tensor)
+
+    def synchronize(self) -> None:
+        """Wait by reading one number.
+
+        Not torch.mps.synchronize(): up to torch 2.12 it holds the GIL, and commands from the
+        window could not be read meanwhile.
+        """
+        self._check_thread()
+        self._marker.add_(1).item()
+
+    def free_bytes(self) -> int:
+        """Return the smaller of what Metal recommends and what the system has available.
+
+        torch.mps.recommended_max_memory is missing up to torch 2.4.
+        """
+        available = super().free_bytes()
+        recommended = getattr(torch.mps, "recommended_max_memory", None)
+        if recommended is None:
+            return available
+        return int(min(available, recommended() - torch.mps.driver_allocated_memory()))
+
+    def may_fuse_optimizer(self) -> bool:
+        """Fused steps came to MPS with torch 2.5."""
+        return _torch_version() >= (2, 5)
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() != self._owner:
+            raise RuntimeError("MPS was used from a second thread")
+
+    @staticmethod
+    def _check_dtype(tensor: Tensor) -> None:
+        if tensor.dtype in (torch.float64, torch.complex128):
+            raise TypeError(f"MPS has no {tensor.dtype}")
+
+
+class Cuda(Device):
+    """An NVIDIA GPU."""
+
+    kind = "cuda"
+
+    @staticmethod
+    def status() -> DeviceStatus:
+        """Return whether an NVIDIA GPU computes here, proved by one small multiplication."""
+        return DeviceStatus("cuda", *_cuda_verdict())
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        torch.cuda.synchronize(self.torch_device)
+
+    def free_bytes(self) -> int:
+        """Return the free memory of the GPU."""
+        return int(torch.cuda.mem_get_info(self.torch_device)[0])
+
+
+DEVICES: dict[DeviceKind, type[Cpu | Mps | Cuda]] = {"mps": Mps, "cuda": Cuda, "cpu": Cpu}
+"""In the order in which Automatic prefers them."""
+
+
+def survey() -> tuple[DeviceStatus, ...]:
+    """Return the state of every kind of device."""
+    return tuple(device.status() for device in DEVICES.values())
+
+
+def choose(wanted: str) -> Device:
+    """Return the device for a configuration's ``device``; "auto" takes the first that is ready.
+
+    Raises:
+        UserError: the wanted device cannot train here.
+    """
+    kinds = list(DEVICES) if wanted == "auto" else [kind for kind in DEVICES if kind == wanted]
+    for kind in kinds:
+        status = DEVICES[kind].status()
+        if status.ready:
+            return DEVICES[kind]()
+    raise UserError(
+        Failure(
+            status.reason,
+            Message(QT_TRANSLATE_NOOP("Message", "Choose another device, for example the CPU.")),
+        )
+    )
+
+
+def _mps_verdict() -> tuple[bool, Message]:
+    if not torch.backends.mps.is_built():
+        if platform.system() == "Darwin":
+            text = QT_TRANSLATE_NOOP("Message", "This PyTorch was built without Metal.")
+        else:
+            text = QT_TRANSLATE_NOOP("Message", "Metal exists only on a Mac.")
+        return False, Message(text)
+    if not torch.backends.mps.is_available():
+        text = QT_TRANSLATE_NOOP(
+            "Message",
+            "PyTorch {torch} finds no usable Metal GPU on macOS {macos}. Its cause is an older "
+            "macOS than this PyTorch needs, a virtual machine, or an older Intel Mac.",
+        )
+        return False, Message(text, {"torch": _public_version(), "macos": machine.macos_version()})
+    return _proved("mps", QT_TRANSLATE_NOOP("Message", "Ready."))
+
+
+def _cuda_verdict() -> tuple[bool, Message]:
+    if platform.system() == "Darwin":
+        text = QT_TRANSLATE_NOOP("Message", "CUDA needs an NVIDIA GPU; a Mac has Metal instead.")
+        return False, Message(text)
+    if torch.version.cuda is None:
+        text = QT_TRANSLATE_NOOP("Message", "This PyTorch was built without CUDA.")
+        return False, Message(text)
+    if not torch.cuda.is_available():
+        text = QT_TRANSLATE_NOOP("Message", "No NVIDIA GPU was found.")
+        return False, Message(text)
+    return _proved("cuda", QT_TRANSLATE_NOOP("Message", "Ready: {gpu}."))
+
+
+def _proved(kind: DeviceKind, ready_text: str) -> tuple[bool, Message]:
+    """Compute 1 + 1 there: in a virtual machine MPS says it is available and then fails."""
+    try:
+        result = (torch.ones(2, device=kind) * 2).cpu().tolist()
+    except Exception as error:
+        text = QT_TRANSLATE_NOOP("Message", "It is there, but a first small task failed: {error}")
+        return False, Message(text, {"error": str(error).splitlines()[0] if str(error) else ""})
+    if result != [2.0, 2.0]:
+        text = QT_TRANSLATE_NOOP("Message", "It is there, but computes wrong numbers.")
+        return False, Message(text)
+    gpu = torch.cuda.get_device_name() if kind == "cuda" else ""
+    return True, Message(ready_text, {"gpu": gpu})
+
+
+def _torch_version() -> tuple[int, int]:
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _public_version() -> str:
+    return torch.__version__.split("+")[0]

@@ -1,0 +1,33 @@
+"""Where the engine process begins. Importing this module imports no torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+
+def main(connection: Connection, stderr: Connection, resources: str) -> None:
+    """Run the engine until the window says `Quit` or goes away.
+
+    Args:
+        connection: receives commands, sends events.
+        stderr: the writing end of a pipe. What C code prints (Metal, OpenMP, a failed assertion)
+            goes to file descriptor 2 and never passes `sys.stderr`, so the descriptor itself is
+            led there, before torch is loaded.
+        resources: the folder of the data files.
+    """
+    os.dup2(stderr.fileno(), 2)
+    stderr.close()
+    # Ctrl-C in a terminal reaches both processes; the window decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    from macapp.engine.service import Service
+
+    Service(connection, resources).run()
+    # WORKAROUND: pytorch/pytorch#188812, a crash in Metal's destructors when a process that used
+    # MPS ends in the ordinary way. Nothing is left to be written here.
+    os._exit(0)

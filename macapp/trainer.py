@@ -1,0 +1,433 @@
+"""The window's end of the engine: sends it jobs, turns what it does into signals."""
+
+from __future__ import annotations
+
+import enum
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import TypeAlias
+
+import msgspec
+from PySide6.QtCore import QObject, QThread, Signal
+
+from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message
+from macapp.protocol import (
+    Command,
+    EngineReady,
+    EpochDone,
+    Event,
+    JobEnded,
+    JobFailed,
+    JobPaused,
+    JobResumed,
+    JobStarted,
+    Pause,
+    Quit,
+    Resume,
+    SaveWeights,
+    StartTraining,
+    StepsDone,
+    Stop,
+    TrainingConfig,
+    WeightsSaved,
+)
+
+EngineMain: TypeAlias = Callable[[Connection, Connection, str], None]
+
+MAX_FAILED_STARTS = 3
+"""So many starts in a row may fail before the trainer waits for the user."""
+QUIT_SECONDS = 2.0
+"""How long the engine may take to end by itself before it is killed."""
+
+
+class TrainerState(enum.Enum):
+    """What the trainer is doing, as the window shows it."""
+
+    PREPARING = enum.auto()
+    """The engine process starts and loads PyTorch."""
+    WAITING = enum.auto()
+    """The same, with a job that begins as soon as the engine is ready."""
+    READY = enum.auto()
+    RUNNING = enum.auto()
+    PAUSED = enum.auto()
+    STOPPING = enum.auto()
+    UNAVAILABLE = enum.auto()
+    """The engine cannot be started; the next job tries again."""
+    CLOSED = enum.auto()
+
+    @property
+    def has_job(self) -> bool:
+        """Whether a job would be lost now."""
+        return self in _WITH_JOB
+
+
+_WITH_JOB = {
+    TrainerState.WAITING,
+    TrainerState.RUNNING,
+    TrainerState.PAUSED,
+    TrainerState.STOPPING,
+}
+
+
+class ProcessOutcome(msgspec.Struct, frozen=True):
+    """How an engine process ended."""
+
+    exit_code: int | None
+    """Negative: the number of the signal that ended it."""
+    stderr: str
+
+    @property
+    def signal_name(self) -> str:
+        """The signal's name, or "" if it ended by itself."""
+        if self.exit_code is None or self.exit_code >= 0:
+            return ""
+        try:
+            return signal.Signals(-self.exit_code).name
+        except ValueError:
+            return f"signal {-self.exit_code}"
+
+    def failure(self, *, had_job: bool) -> Failure:
+        """Return what the user should read about it."""
+        if self.signal_name == "SIGKILL":
+            what = QT_TRANSLATE_NOOP(
+                "Message",
+                "The system ended the training engine, most often because memory ran out.",
+            )
+        elif self.signal_name:
+            what = QT_TRANSLATE_NOOP(
+                "Message", "The training engine crashed inside PyTorch or the graphics driver."
+            )
+        else:
+            what = QT_TRANSLATE_NOOP("Message", "The training engine ended unexpectedly.")
+        if had_job:
+            remedy = QT_TRANSLATE_NOOP(
+                "Message",
+                "The epochs finished so far are kept, and the engine starts anew. Press Start to "
+                "try again; if it happens twice, choose a smaller batch size or another device.",
+            )
+        else:
+            remedy = QT_TRANSLATE_NOOP("Message", "It starts anew; you need not do anything.")
+        ended = self.signal_name or f"exit code {self.exit_code}"
+        return Failure(Message(what), Message(remedy), f"engine: {ended}\n{self.stderr}")
+
+
+class _ForceStop(msgspec.Struct, frozen=True):
+    """Kill the engine, and start a new one."""
+
+
+_Request: TypeAlias = "Command | _ForceStop"
+
+
+class Trainer(QThread):
+    """Owns the engine process.
+
+    Its public methods are called on the window's thread and return at once. Its `run` starts the
+    engine and blocks on what the engine sends, prints and ends with. Every signal carries one
+    frozen struct.
+    """
+
+    state_changed = Signal(object)
+    """A `TrainerState`."""
+    engine_ready = Signal(object)
+    """`EngineReady`."""
+    engine_lost = Signal(object)
+    """A `Failure`: the engine ended between jobs, or cannot be started."""
+    job_started = Signal(object)
+    """`JobStarted`."""
+    steps_done = Signal(object)
+    """`StepsDone`."""
+    epoch_done = Signal(object)
+    """`EpochDone`."""
+    job_ended = Signal(object)
+    """`JobEnded`."""
+    job_failed = Signal(object)
+    """`JobFailed`, also when the engine died of it."""
+    weights_saved = Signal(object)
+    """`WeightsSaved`."""
+
+    def __init__(
+        self, engine_main: EngineMain, resources: str, parent: QObject | None = None
+    ) -> None:
+        """Prepare; `start` begins.
+
+        Args:
+            engine_main: the function that the engine process runs.
+            resources: the folder of the data files, passed on to it.
+            parent: owns this object.
+        """
+        super().__init__(parent)
+        self._engine_main = engine_main
+        self._resources = resources
+        self._requests, self._outbox = multiprocessing.Pipe(duplex=False)
+        self._last_job = 0
+        # Below: only the thread of `run` touches these.
+        self._state = TrainerState.PREPARING
+        self._engine: _Engine | None = None
+        self._engine_is_ready = False
+        self._job: StartTraining | None = None
+        self._failed_starts = 0
+        self._force_stopped = False
+        self._quit_deadline: float | None = None
+
+    # On the window's thread ----------------------------------------------------------------------
+
+    def train(self, config: TrainingConfig) -> int:
+        """Start a job, now or as soon as the engine is ready; return its number."""
+        self._last_job += 1
+        self._outbox.send(StartTraining(self._last_job, config))
+        return self._last_job
+
+    def pause(self) -> None:
+        """Hold the job between two steps."""
+        self._outbox.send(Pause(self._last_job))
+
+    def resume(self) -> None:
+        """Go on with the paused job."""
+        self._outbox.send(Resume(self._last_job))
+
+    def stop(self) -> None:
+        """End the job between two steps."""
+        self._outbox.send(Stop(self._last_job))
+
+    def force_stop(self) -> None:
+        """End the job by killing the engine; a new one is started."""
+        self._outbox.send(_ForceStop())
+
+    def save_weights(self, path: str) -> None:
+        """Write the weights of the network trained last; `weights_saved` answers."""
+        self._outbox.send(SaveWeights(path))
+
+    def shutdown(self) -> None:
+        """End the job, the engine and this thread; then `wait()` returns, within 4 seconds."""
+        self._outbox.send(Quit())
+
+    # On the trainer's thread ---------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Keep an engine running until `shutdown`."""
+        try:
+            while self._quit_deadline is None:
+                if self._failed_starts < MAX_FAILED_STARTS:
+                    self._live_with_an_engine()
+                else:
+                    self._take_request(self._requests.recv())
+        except Exception:
+            self.engine_lost.emit(
+                Failure(
+                    Message(
+                        QT_TRANSLATE_NOOP(
+                            "Message", "The connection to the training engine is broken."
+                        )
+                    ),
+                    Message(QT_TRANSLATE_NOOP("Message", "Quit Metal Trainer and open it again.")),
+                    traceback.format_exc(),
+                )
+            )
+        finally:
+            if self._engine is not None:
+                self._engine.kill()
+            self._set_state(TrainerState.CLOSED)
+
+    def _set_state(self, state: TrainerState) -> None:
+        if state is not self._state:
+            self._state = state
+            self.state_changed.emit(state)
+
+    def _live_with_an_engine(self) -> None:
+        """Start an engine and serve it until it has ended."""
+        self._set_state(TrainerState.WAITING if self._job else TrainerState.PREPARING)
+        self._engine_is_ready = self._force_stopped = False
+        engine = self._engine = _Engine(self._engine_main, self._resources)
+        while not engine.has_ended():
+            timeout = None
+            if self._quit_deadline is not None:
+                timeout = max(0.0, self._quit_deadline - time.monotonic())
+            ready = wait([*engine.sources(), self._requests], timeout)
+            if not ready:
+                engine.kill()
+            for event in engine.receive():
+                self._take_event(event)
+            if self._requests in ready:
+                self._take_request(self._requests.recv())
+        self._engine = None
+        self._take_outcome(engine.outcome())
+
+    def _take_request(self, request: _Request) -> None:
+        engine = self._engine
+        match request:
+            case StartTraining():
+                self._job = request
+                self._failed_starts = 0
+                if self._engine_is_ready and engine is not None:
+                    engine.send(request)
+                    self._set_state(TrainerState.RUNNING)
+                else:
+                    self._set_state(TrainerState.WAITING)
+            case Stop() if self._job is not None and not self._engine_is_ready:
+                self._end_job(JobEnded(self._job.job, "stopped"))
+                self._set_state(TrainerState.PREPARING)
+            case Stop() if self._job is not None and engine is not None:
+                engine.send(request)
+                self._set_state(TrainerState.STOPPING)
+            case _ForceStop() if engine is not None:
+                self._force_stopped = True
+                engine.kill()
+            case Quit():
+                self._quit_deadline = time.monotonic() + QUIT_SECONDS
+                if self._engine_is_ready and engine is not None:
+                    engine.send(request)
+                elif engine is not None:
+                    engine.kill()  # it is loading PyTorch and would not listen
+            case SaveWeights() if not self._engine_is_ready:
+                self._emit_not_ready(request)
+            case Pause() | Resume() | SaveWeights() if engine is not None:
+                engine.send(request)
+
+    def _emit_not_ready(self, request: SaveWeights) -> None:
+        failure = Failure(
+            Message(QT_TRANSLATE_NOOP("Message", "There is no trained network to save.")),
+            Message(QT_TRANSLATE_NOOP("Message", "Train one first.")),
+        )
+        self.weights_saved.emit(WeightsSaved(request.path, failure))
+
+    def _take_event(self, event: Event) -> None:
+        match event:
+            case StepsDone():
+                self.steps_done.emit(event)
+            case EpochDone():
+                self.epoch_done.emit(event)
+            case EngineReady():
+                self._engine_is_ready = True
+                self._failed_starts = 0
+                self.engine_ready.emit(event)
+                self._set_state(TrainerState.READY)
+                if self._job is not None:
+                    self._take_request(self._job)
+            case JobStarted():
+                self.job_started.emit(event)
+            case JobPaused():
+                self._set_state(TrainerState.PAUSED)
+            case JobResumed():
+                self._set_state(TrainerState.RUNNING)
+            case JobEnded() | JobFailed():
+                self._end_job(event)
+                self._set_state(TrainerState.READY)
+            case WeightsSaved():
+                self.weights_saved.emit(event)
+
+    def _end_job(self, event: JobEnded | JobFailed) -> None:
+        self._job = None
+        if isinstance(event, JobEnded):
+            self.job_ended.emit(event)
+        else:
+            self.job_failed.emit(event)
+
+    def _take_outcome(self, outcome: ProcessOutcome) -> None:
+        """Say what the end of an engine means."""
+        if self._quit_deadline is not None:
+            return
+        job, was_ready = self._job, self._engine_is_ready
+        self._engine_is_ready = False
+        if job is not None and self._force_stopped:
+            self._end_job(JobEnded(job.job, "stopped"))
+        elif was_ready and job is not None:
+            self._end_job(JobFailed(job.job, outcome.failure(had_job=True)))
+        elif was_ready:
+            self.engine_lost.emit(outcome.failure(had_job=False))
+        else:
+            self._failed_starts += 1
+            if self._failed_starts >= MAX_FAILED_STARTS:
+                self._give_up(outcome)
+
+    def _give_up(self, outcome: ProcessOutcome) -> None:
+        failure = Failure(
+            Message(QT_TRANSLATE_NOOP("Message", "The training engine cannot be started.")),
+            Message(
+                QT_TRANSLATE_NOOP(
+                    "Message",
+                    "Press Start to try once more. If that does not help, install Metal Trainer "
+                    "again and report it with the copied diagnostics.",
+                )
+            ),
+            outcome.failure(had_job=False).details,
+        )
+        if self._job is None:
+            self.engine_lost.emit(failure)
+        else:
+            self._end_job(JobFailed(self._job.job, failure))
+        self._set_state(TrainerState.UNAVAILABLE)
+
+
+class _Engine:
+    """One engine process and the two pipes that come from it."""
+
+    def __init__(self, main: EngineMain, resources: str) -> None:
+        context = multiprocessing.get_context("spawn")  # a forked child cannot use Metal
+        self._connection, child_connection = context.Pipe()
+        self._stderr, child_stderr = context.Pipe(duplex=False)
+        self._stderr_tail: deque[bytes] = deque(maxlen=64)
+        self._open: list[Connection] = [self._connection, self._stderr]
+        self._process = context.Process(
+            target=main,
+            args=(child_connection, child_stderr, resources),
+            name="Metal Trainer engine",
+            daemon=True,
+        )
+        self._process.start()
+        # Ours must be the only copies of our ends, else the other end's death goes unseen.
+        child_connection.close()
+        child_stderr.close()
+
+    def sources(self) -> list[Connection | int]:
+        """Return what to wait for: the open pipes, and the end of the process."""
+        return [*self._open, self._process.sentinel]
+
+    def has_ended(self) -> bool:
+        """Return whether the process is over and all it left in the pipes has been taken."""
+        return not self._process.is_alive() and not self._open
+
+    def receive(self) -> list[Event]:
+        """Return the events that wait in the pipe; keep what was printed."""
+        events: list[Event] = []
+        if self._stderr in self._open and self._stderr.poll():
+            # Raw bytes, not messages: it is the file descriptor 2 of the process.
+            printed = os.read(self._stderr.fileno(), 65536)
+            if printed:
+                self._stderr_tail.append(printed)
+            else:
+                self._close(self._stderr)
+        try:
+            while self._connection in self._open and self._connection.poll():
+                events.append(self._connection.recv())
+        except (EOFError, OSError):
+            self._close(self._connection)
+        return events
+
+    def send(self, command: Command) -> None:
+        """Send a command; one that comes too late is lost with the engine, which is reported."""
+        if self._connection in self._open:
+            try:
+                self._connection.send(command)
+            except OSError:
+                self._close(self._connection)
+
+    def kill(self) -> None:
+        """End the process now."""
+        self._process.kill()
+        self._process.join()
+
+    def outcome(self) -> ProcessOutcome:
+        """Return how the process ended."""
+        self._process.join()
+        stderr = b"".join(self._stderr_tail).decode(errors="replace")
+        return ProcessOutcome(self._process.exitcode, stderr[-8000:])
+
+    def _close(self, connection: Connection) -> None:
+        self._open.remove(connection)
+        connection.close()

@@ -1,0 +1,431 @@
+"""The main window, and who is connected to whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from PySide6.QtCore import Qt, QThread, Signal, Slot
+from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeySequence
+from PySide6.QtWidgets import (
+    QApplication,
+    QFileDialog,
+    QHBoxLayout,
+    QListWidget,
+    QMainWindow,
+    QMessageBox,
+    QPushButton,
+    QScrollArea,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from macapp import __version__, machine
+from macapp.trainer import Trainer, TrainerState
+from macapp.ui import theme, words
+from macapp.ui.device_panel import DevicePanel
+from macapp.ui.hyperparameter_form import HyperparameterForm
+from macapp.ui.message_bar import MessageBar
+from macapp.ui.train_page import TrainPage
+
+if TYPE_CHECKING:
+    from macapp.machine import Machine
+    from macapp.messages import Failure
+    from macapp.protocol import (
+        EngineReady,
+        EpochDone,
+        JobEnded,
+        JobFailed,
+        JobStarted,
+        StepsDone,
+        TrainingConfig,
+        WeightsSaved,
+    )
+    from macapp.ui.preferences import Preferences
+    from macapp.ui.theme import Appearance
+
+QUIT_MS = 4500
+"""The engine ends by itself or is killed within 2 s; this is the end of all patience."""
+
+
+class MachineReader(QThread):
+    """Finds out what this computer is; some of the commands take a second."""
+
+    found = Signal(object)
+    """A `Machine`."""
+
+    def run(self) -> None:
+        """Collect, once."""
+        self.found.emit(machine.collect())
+
+
+class MainWindow(QMainWindow):
+    """One window: sidebar, settings with the device card, pages."""
+
+    def __init__(self, trainer: Trainer, preferences: Preferences) -> None:
+        """Build everything; the trainer is started by `show_and_start`."""
+        super().__init__()
+        self.trainer = trainer
+        self._preferences = preferences
+        self._state = TrainerState.PREPARING
+        self._machine: Machine | None = None
+        self._engine: EngineReady | None = None
+        self._config: TrainingConfig | None = None
+        self._may_quit = False
+        self.setWindowTitle(self.tr("Metal Trainer"))
+
+        self.sidebar = QListWidget()
+        self.sidebar.setMaximumWidth(128)
+        self.sidebar.setAccessibleName(self.tr("Pages"))
+        self.pages = QStackedWidget()
+        self.device_panel = DevicePanel()
+        self.form = HyperparameterForm(preferences.config)
+        self.start_button = QPushButton(self.tr("Start"))
+        self.start_button.setDefault(True)
+        self.message_bar = MessageBar()
+        self.quit_bar = MessageBar()
+        self.train_page = TrainPage()
+        self._add_page(self.tr("Train"), self.train_page)
+        self._build_layout()
+        self._build_menus()
+
+        self._machine_reader = MachineReader(self)
+        self._machine_reader.found.connect(self._machine_found)
+        self.sidebar.currentRowChanged.connect(self.pages.setCurrentIndex)
+        self.sidebar.setCurrentRow(0)
+        self.start_button.clicked.connect(self.start_training)
+        self.form.changed.connect(self._form_changed)
+        self.quit_bar.accepted.connect(self._quit_confirmed)
+        self.train_page.loss_plot.export_failed.connect(self._export_failed)
+        self.train_page.accuracy_plot.export_failed.connect(self._export_failed)
+        progress = self.train_page.progress
+        progress.pause_requested.connect(self._pause)
+        progress.resume_requested.connect(self._resume)
+        progress.stop_requested.connect(self._stop)
+        progress.force_stop_requested.connect(self._force_stop)
+        trainer.state_changed.connect(self._state_changed)
+        trainer.engine_ready.connect(self._engine_ready)
+        trainer.engine_lost.connect(self.show_failure)
+        trainer.job_started.connect(self._job_started)
+        trainer.steps_done.connect(self._steps_done)
+        trainer.epoch_done.connect(self._epoch_done)
+        trainer.job_ended.connect(self._job_ended)
+        trainer.job_failed.connect(self._job_failed)
+        trainer.weights_saved.connect(self._weights_saved)
+
+        self.resize(1280, 800)
+        if not preferences.geometry.isEmpty():
+            self.restoreGeometry(preferences.geometry)
+        self._refresh_actions()
+
+    def start_services(self) -> None:
+        """Start the engine and look at the computer; called when the window is on screen."""
+        self.trainer.start()
+        self._machine_reader.start()
+
+    # Layout --------------------------------------------------------------------------------------
+
+    def _add_page(self, title: str, page: QWidget) -> None:
+        self.sidebar.addItem(title)
+        self.pages.addWidget(page)
+
+    def _build_layout(self) -> None:
+        settings = QWidget()
+        settings_layout = QVBoxLayout(settings)
+        settings_layout.setContentsMargins(0, 0, theme.SPACING, 0)
+        settings_layout.setSpacing(theme.SPACING)
+        settings_layout.addWidget(self.device_panel)
+        settings_layout.addWidget(self.form)
+        settings_layout.addStretch()
+        scroll = QScrollArea(widgetResizable=True)
+        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setWidget(settings)
+        middle = QWidget()
+        middle.setFixedWidth(344)
+        middle_layout = QVBoxLayout(middle)
+        middle_layout.setContentsMargins(0, 0, 0, 0)
+        middle_layout.addWidget(scroll, 1)
+        middle_layout.addWidget(self.start_button)
+
+        right = QVBoxLayout()
+        right.setSpacing(theme.SPACING)
+        right.addWidget(self.quit_bar)
+        right.addWidget(self.message_bar)
+        right.addWidget(self.pages, 1)
+        central = QWidget()
+        row = QHBoxLayout(central)
+        row.setContentsMargins(*(4 * [theme.SPACING]))
+        row.setSpacing(theme.SPACING)
+        row.addWidget(self.sidebar)
+        row.addWidget(middle)
+        row.addLayout(right, 1)
+        self.setCentralWidget(central)
+
+    def _build_menus(self) -> None:
+        file_menu = self.menuBar().addMenu(self.tr("File"))
+        self._save_action = self._add_action(
+            file_menu, self.tr("Save network…"), self._ask_where_to_save, QKeySequence("Ctrl+S")
+        )
+        quit_action = self._add_action(
+            file_menu, self.tr("Quit"), self.close, QKeySequence("Ctrl+Q")
+        )
+        quit_action.setMenuRole(QAction.MenuRole.QuitRole)
+
+        run_menu = self.menuBar().addMenu(self.tr("Run"))
+        self._start_action = self._add_action(
+            run_menu, self.tr("Start"), self.start_training, QKeySequence("Ctrl+R")
+        )
+        self._pause_action = self._add_action(
+            run_menu,
+            self.tr("Pause"),
+            self.train_page.progress.pause_button.click,
+            QKeySequence("Ctrl+P"),
+        )
+        self._stop_action = self._add_action(
+            run_menu,
+            self.tr("Stop"),
+            self.train_page.progress.stop_button.click,
+            QKeySequence("Ctrl+."),
+        )
+
+        view_menu = self.menuBar().addMenu(self.tr("View"))
+        self._add_action(view_menu, self.tr("Fit plots"), self._fit_plots, QKeySequence("Ctrl+0"))
+        appearance_menu = view_menu.addMenu(self.tr("Appearance"))
+        self._appearances = QActionGroup(self)
+        for appearance, text in (
+            ("automatic", self.tr("Automatic")),
+            ("light", self.tr("Light")),
+            ("dark", self.tr("Dark")),
+        ):
+            action = appearance_menu.addAction(text)
+            action.setCheckable(True)
+            action.setData(appearance)
+            action.setChecked(appearance == self._preferences.appearance)
+            self._appearances.addAction(action)
+        self._appearances.triggered.connect(self._appearance_chosen)
+
+        help_menu = self.menuBar().addMenu(self.tr("Help"))
+        about = self._add_action(help_menu, self.tr("About Metal Trainer"), self._show_about)
+        about.setMenuRole(QAction.MenuRole.AboutRole)
+
+    def _add_action(
+        self, menu: object, text: str, slot: object, shortcut: QKeySequence | None = None
+    ) -> QAction:
+        action = QAction(text, self)
+        if shortcut is not None:
+            action.setShortcut(shortcut)
+        action.triggered.connect(slot)
+        menu.addAction(action)  # type: ignore[attr-defined]
+        return action
+
+    # What the user does --------------------------------------------------------------------------
+
+    @Slot()
+    def start_training(self) -> None:
+        """Start what the form shows, if all of it is right."""
+        config = self.form.config()
+        if config is None or self._state.has_job:
+            return
+        self.message_bar.hide()
+        self._preferences.config = self._config = config
+        self._save_preferences()
+        self.trainer.train(config)
+
+    @Slot(object)
+    def _pause(self, _nothing: None) -> None:
+        self.trainer.pause()
+
+    @Slot(object)
+    def _resume(self, _nothing: None) -> None:
+        self.trainer.resume()
+
+    @Slot(object)
+    def _stop(self, _nothing: None) -> None:
+        self.trainer.stop()
+
+    @Slot(object)
+    def _force_stop(self, _nothing: None) -> None:
+        self.trainer.force_stop()
+
+    @Slot(object)
+    def _form_changed(self, _config: TrainingConfig | None) -> None:
+        self._refresh_actions()
+
+    @Slot()
+    def _fit_plots(self) -> None:
+        self.train_page.loss_plot.fit()
+        self.train_page.accuracy_plot.fit()
+
+    @Slot(QAction)
+    def _appearance_chosen(self, action: QAction) -> None:
+        self.set_appearance(action.data())
+
+    def set_appearance(self, appearance: Appearance) -> None:
+        """Change between light, dark and the system's choice, and remember it."""
+        self._preferences.appearance = appearance
+        self._save_preferences()
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        theme.apply(app, appearance)
+
+    @Slot()
+    def _ask_where_to_save(self) -> None:
+        dialog = QFileDialog(self, self.tr("Save network"))
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setNameFilter(self.tr("Weights (*.safetensors)"))
+        dialog.setDefaultSuffix("safetensors")
+        dialog.selectFile(self.tr("network") + ".safetensors")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(self._save_chosen)
+        dialog.open()
+
+    @Slot(str)
+    def _save_chosen(self, path: str) -> None:
+        self.trainer.save_weights(path)
+
+    @Slot()
+    def _show_about(self) -> None:
+        text = self.tr(
+            "Metal Trainer {version}\n\nTrains a convolutional network on your Mac, shows what "
+            "happens, and tells what Metal is worth. Nothing leaves this computer.\n\n"
+            "MIT licence. MNIST: Y. LeCun, C. Cortes, C. J. C. Burges, CC BY-SA 3.0."
+        ).format(version=__version__)
+        box = QMessageBox(QMessageBox.Icon.NoIcon, self.tr("About Metal Trainer"), text)
+        box.setParent(self, Qt.WindowType.Dialog)
+        box.setModal(False)
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.show()
+
+    # What the trainer says -----------------------------------------------------------------------
+
+    @Slot(object)
+    def _machine_found(self, computer: Machine) -> None:
+        self._machine = computer
+        self.device_panel.show_machine(computer)
+
+    @Slot(object)
+    def _state_changed(self, state: TrainerState) -> None:
+        self._state = state
+        self.train_page.progress.set_state(state)
+        if not state.has_job:
+            self.quit_bar.hide()
+        self._refresh_actions()
+
+    @Slot(object)
+    def _engine_ready(self, event: EngineReady) -> None:
+        self._engine = event
+        self.device_panel.show_engine(event)
+        self.form.set_devices(event.devices)
+
+    @Slot(object)
+    def _job_started(self, event: JobStarted) -> None:
+        self.train_page.start(event)
+
+    @Slot(object)
+    def _steps_done(self, event: StepsDone) -> None:
+        self.train_page.add_steps(event)
+
+    @Slot(object)
+    def _epoch_done(self, event: EpochDone) -> None:
+        self.train_page.add_epoch(event)
+
+    @Slot(object)
+    def _job_ended(self, event: JobEnded) -> None:
+        epochs = self.train_page.epoch_table.epoch_model.epochs
+        if event.outcome == "finished" and epochs:
+            text = self.tr("Finished: {percent} % of the test pictures are classified correctly.")
+            text = text.format(percent=words.number(100 * epochs[-1].test_accuracy, 2))
+        else:
+            text = self.tr("Stopped. What was learned is kept: File → Save network.")
+        self.train_page.progress.finish(text)
+
+    @Slot(object)
+    def _job_failed(self, event: JobFailed) -> None:
+        self.train_page.progress.finish(self.tr("The run has ended early."))
+        self.show_failure(event.failure)
+
+    @Slot(object)
+    def _weights_saved(self, event: WeightsSaved) -> None:
+        if event.failure is not None:
+            self.show_failure(event.failure)
+        else:
+            self.statusBar().showMessage(self.tr("Saved {path}").format(path=event.path), 8000)
+
+    @Slot(object)
+    def show_failure(self, failure: Failure) -> None:
+        """Say what went wrong, above everything else, and block nothing."""
+        self.message_bar.show_failure(
+            words.translated(failure.what),
+            words.translated(failure.remedy),
+            self._diagnostics(failure.details),
+        )
+
+    @Slot(object)
+    def _export_failed(self, reason: str) -> None:
+        self.message_bar.show_failure(
+            self.tr("The plot could not be saved."),
+            self.tr("Choose a folder that you may write to and that has room."),
+            reason,
+        )
+
+    def _diagnostics(self, details: str) -> str:
+        """Return everything a developer wants to know, as text."""
+        known = {
+            "app": __version__,
+            "versions": self._engine.versions if self._engine else None,
+            "devices": [(device.kind, device.ready) for device in self._engine.devices]
+            if self._engine
+            else None,
+            "machine": self._machine,
+            "config": self._config,
+        }
+        facts = msgspec.json.format(msgspec.json.encode(known), indent=1).decode()
+        return f"{details}\n\n{facts}".strip()
+
+    def _refresh_actions(self) -> None:
+        can_start = self.form.config() is not None and not self._state.has_job
+        self.start_button.setEnabled(can_start)
+        self._start_action.setEnabled(can_start)
+        progress = self.train_page.progress
+        self._pause_action.setText(progress.pause_button.text())
+        self._pause_action.setEnabled(progress.pause_button.isEnabled())
+        self._stop_action.setEnabled(progress.stop_button.isEnabled())
+
+    def _save_preferences(self) -> None:
+        if self._preferences.save():
+            return
+        self.message_bar.show_failure(
+            self.tr("Your settings cannot be saved; training is not affected."),
+            self.tr("Make sure that you may write to the folder {folder}.").format(
+                folder=self._preferences.path.parent
+            ),
+        )
+
+    # The end -------------------------------------------------------------------------------------
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        """Ask once while a job runs; else end the engine and go."""
+        # A second request, with the question still there, is an answer, too.
+        if self._state.has_job and not self._may_quit and not self.quit_bar.isVisible():
+            event.ignore()
+            self.quit_bar.ask(
+                self.tr("A run is in progress."),
+                self.tr("The epochs finished so far, and the network, are lost if you quit now."),
+                action=self.tr("Quit now"),
+                close=self.tr("Keep training"),
+            )
+            return
+        self._preferences.geometry = self.saveGeometry()
+        self._preferences.save()
+        if self.trainer.isRunning():
+            self.trainer.shutdown()
+            self.trainer.wait(QUIT_MS)
+        self._machine_reader.wait(QUIT_MS)
+        event.accept()
+
+    @Slot(object)
+    def _quit_confirmed(self, _bar: MessageBar) -> None:
+        self._may_quit = True
+        self.close()

@@ -1,0 +1,128 @@
+"""A bar at the top of the window: says what happened and what to do, and blocks nothing."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, Qt, Signal, Slot
+from PySide6.QtGui import QFontDatabase, QGuiApplication
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QToolButton,
+    QVBoxLayout,
+)
+
+from macapp.ui import theme
+
+
+class MessageBar(QFrame):
+    """Hidden until there is something to say; the details are folded."""
+
+    accepted = Signal(object)
+    """The bar, when its action was chosen."""
+
+    def __init__(self) -> None:
+        """Stay hidden."""
+        super().__init__()
+        self.setFrameShape(QFrame.Shape.StyledPanel)
+        self._what = QLabel(wordWrap=True)
+        font = self._what.font()
+        font.setBold(True)
+        self._what.setFont(font)
+        self._remedy = QLabel(wordWrap=True)
+        for label in (self._what, self._remedy):
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._action = QPushButton()
+        self._action.clicked.connect(self._accept)
+        self._fold = QToolButton()
+        self._fold.setText(self.tr("Details"))
+        self._fold.setCheckable(True)
+        self._fold.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self._fold.setArrowType(Qt.ArrowType.RightArrow)
+        self._fold.setAutoRaise(True)
+        self._fold.toggled.connect(self._unfold)
+        self._copy = QPushButton(self.tr("Copy diagnostics"))
+        self._copy.clicked.connect(self._copy_details)
+        self._close = QPushButton(self.tr("Close"))
+        self._close.clicked.connect(self.hide)
+        self._details = QPlainTextEdit(readOnly=True)
+        self._details.setMaximumHeight(160)
+        self._details.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self._details.setAccessibleName(self.tr("Details"))
+
+        buttons = QHBoxLayout()
+        buttons.addWidget(self._fold)
+        buttons.addStretch()
+        for button in (self._copy, self._action, self._close):
+            buttons.addWidget(button)
+        layout = QVBoxLayout(self)
+        layout.setSpacing(theme.SPACING // 2)
+        for widget in (self._what, self._remedy):
+            layout.addWidget(widget)
+        layout.addLayout(buttons)
+        layout.addWidget(self._details)
+        self.hide()
+        self._recolor()
+
+    @property
+    def text(self) -> str:
+        """What is said, for tests and screen readers."""
+        return f"{self._what.text()} {self._remedy.text()}"
+
+    @property
+    def details(self) -> str:
+        """The folded part."""
+        return str(self._details.toPlainText())
+
+    def show_failure(self, what: str, remedy: str, details: str = "") -> None:
+        """Say what happened and what to do."""
+        self._show(what, remedy, details, action="", close=self.tr("Close"))
+
+    def ask(self, what: str, remedy: str, *, action: str, close: str) -> None:
+        """Offer an action; `accepted` tells that it was chosen."""
+        self._show(what, remedy, "", action=action, close=close)
+        self._action.setFocus()
+
+    def _show(self, what: str, remedy: str, details: str, *, action: str, close: str) -> None:
+        self._what.setText(what)
+        self._remedy.setText(remedy)
+        self._details.setPlainText(details)
+        self._fold.setChecked(False)
+        self._fold.setVisible(bool(details))
+        self._copy.setVisible(bool(details))
+        self._details.hide()
+        self._action.setText(action)
+        self._action.setVisible(bool(action))
+        self._close.setText(close)
+        self.setAccessibleName(what)
+        self.setAccessibleDescription(remedy)
+        self.show()
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Follow a change between light and dark."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange:
+            self._recolor()
+
+    def _recolor(self) -> None:
+        palette = self._what.palette()
+        color = theme.colors(self.palette()).error
+        if palette.windowText().color().name() != color:
+            palette.setColor(palette.ColorRole.WindowText, color)
+            self._what.setPalette(palette)
+
+    @Slot(bool)
+    def _unfold(self, is_open: bool) -> None:
+        self._fold.setArrowType(Qt.ArrowType.DownArrow if is_open else Qt.ArrowType.RightArrow)
+        self._details.setVisible(is_open)
+
+    @Slot()
+    def _copy_details(self) -> None:
+        QGuiApplication.clipboard().setText(f"{self.text}\n\n{self.details}\n")
+
+    @Slot()
+    def _accept(self) -> None:
+        self.hide()
+        self.accepted.emit(self)
