@@ -48,6 +48,9 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         self._labels = {"bottom": "", "left": ""}
         self.follows_data = True
         self.hideButtons()
+        for axis in (self.getAxis("left"), self.getAxis("bottom")):
+            # Only the main grid lines: the translucent fine ones took 4 of the 6 ms of a paint.
+            axis.setStyle(maxTickLevel=0)
         self._legend = self.addLegend(offset=(-8, 8))
         self._curves: list[tuple[pg.PlotDataItem, str, bool]] = []
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 REDRAW_MS = 33
 """At most 30 redraws a second, however often data comes."""
-SMOOTHING = 0.98
-"""Share of the old mean that stays at each step: a mean over about the last 50 steps."""
+SMOOTHING = 0.95
+"""Share of the old mean that stays at each step: a mean over about the last 20 steps."""
 
 
 class LossPlot(Chart):

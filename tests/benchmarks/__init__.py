@@ -1,0 +1,1 @@
+"""Measurements, run by hand: timings never decide a test."""
