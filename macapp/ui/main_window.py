@@ -375,9 +375,7 @@ class MainWindow(QMainWindow):
         known = {
             "app": __version__,
             "versions": self._engine.versions if self._engine else None,
-            "devices": [(device.kind, device.ready) for device in self._engine.devices]
-            if self._engine
-            else None,
+            "devices": self._engine.devices if self._engine else None,
             "machine": self._machine,
             "config": self._config,
         }

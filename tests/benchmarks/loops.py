@@ -10,14 +10,17 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional as F
 
 from macapp import resources
 from macapp.engine import datasets, networks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def article(epochs: int) -> Iterator[float]:

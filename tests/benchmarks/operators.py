@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional as F
@@ -18,6 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from macapp import resources
 from macapp.engine import datasets, devices, networks, training
 from macapp.protocol import StepsDone, TrainingConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class OperatorCounter(TorchDispatchMode):
@@ -63,7 +65,9 @@ def our_steps(steps: int) -> float:
     config = TrainingConfig(epochs=1, device="cpu")
     network, dataset, _ = training.assemble(config, resources.folder())
     small = datasets.Dataset(
-        train=datasets.Split(dataset.train.images[: 64 * steps], dataset.train.labels[: 64 * steps]),
+        train=datasets.Split(
+            dataset.train.images[: 64 * steps], dataset.train.labels[: 64 * steps]
+        ),
         test=datasets.Split(dataset.test.images[:64], dataset.test.labels[:64]),
         classes=dataset.classes,
         mean=dataset.mean,

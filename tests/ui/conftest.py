@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from macapp.trainer import Trainer, TrainerState
+from macapp.ui.main_window import MainWindow
+from macapp.ui.preferences import Preferences
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytestqt.qtbot import QtBot
+
+OpenWindow = Callable[..., MainWindow]
+
+
+@pytest.fixture
+def preferences(tmp_path: Path) -> Preferences:
+    return Preferences(tmp_path / "settings" / "settings.ini")
+
+
+@pytest.fixture
+def open_window(qtbot: QtBot, preferences: Preferences) -> Iterator[OpenWindow]:
+    """Return a function that opens the real window on a given engine."""
+    windows: list[MainWindow] = []
+
+    def open_window(engine: Any, *, wait_until_ready: bool = True) -> MainWindow:
+        trainer = Trainer(engine, "unused")
+        window = MainWindow(trainer, preferences)
+        trainer.setParent(window)
+        windows.append(window)
+        window.show()
+        qtbot.waitExposed(window)
+        window.start_services()
+        if wait_until_ready:
+            qtbot.waitUntil(lambda: state(window) is TrainerState.READY, timeout=15_000)
+        return window
+
+    yield open_window
+    for window in windows:
+        window.close()
+        window.close()  # the first one may have been a question
+        assert not window.trainer.isRunning()
+        window.deleteLater()
+
+
+def state(window: MainWindow) -> TrainerState:
+    return window._state
