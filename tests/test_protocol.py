@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -49,7 +50,7 @@ def test_every_field_has_a_title_a_help_and_a_unit() -> None:
 def test_limits_belong_to_the_field_and_beyond_them_is_refused(info: FieldInfo) -> None:
     for limit in (info.minimum, info.maximum):
         assert info.check(limit) is None
-        assert TrainingConfig(**{info.name: limit}).problems() == []
+        assert _with(info, limit).problems() == []
     for beyond in (_below(info), _above(info)):
         message = info.check(beyond)
         assert message is not None
@@ -57,7 +58,7 @@ def test_limits_belong_to_the_field_and_beyond_them_is_refused(info: FieldInfo) 
             f"{info.title} must be between {format_number(info.minimum)} "
             f"and {format_number(info.maximum)}."
         )
-        problems = TrainingConfig(**{info.name: beyond}).problems()
+        problems = _with(info, beyond).problems()
         assert [problem.field for problem in problems] == [info.name]
 
 
@@ -153,6 +154,10 @@ def test_a_message_is_translated_with_all_that_is_in_it() -> None:
     message = Message("{title} fehlt", {"title": Message("Epochs")})
     assert message.render(lambda text: german.get(text, text)) == "Epochen fehlt"
     assert str(message) == "Epochs fehlt"
+
+
+def _with(info: FieldInfo, value: Any) -> TrainingConfig:
+    return TrainingConfig(**{info.name: value})
 
 
 def _below(info: FieldInfo) -> float:

@@ -16,7 +16,7 @@ from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message, UserError
 from macapp.protocol import EpochDone, JobStarted, StepsDone, TrainingConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -44,7 +44,7 @@ def assemble(config: TrainingConfig, resources: Path) -> tuple[nn.Module, Datase
 
 def train(
     config: TrainingConfig, network: nn.Module, dataset: Dataset, device: Device, *, job: int = 0
-) -> Iterator[JobStarted | StepsDone | EpochDone]:
+) -> Generator[JobStarted | StepsDone | EpochDone, None, None]:
     """Train ``network`` in place; yield what happens, about every 0.1 s.
 
     Nothing is read from the device between two events, and at each of them its queue is empty:
@@ -77,7 +77,7 @@ def train(
         for batch, labels in train_batches.epoch(order, config.batch_size):
             optimizer.zero_grad(set_to_none=True)
             loss = F.nll_loss(network(batch), labels)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             unread.append(loss.detach())
             step += 1

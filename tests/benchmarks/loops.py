@@ -47,7 +47,7 @@ def article(epochs: int) -> Iterator[float]:
             for step, (images, labels) in enumerate(loader):
                 optimizer.zero_grad()
                 loss = F.nll_loss(model(images), labels)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimizer.step()
                 if step % 100 == 0:
                     loss.item()
@@ -69,11 +69,11 @@ def bare(epochs: int) -> Iterator[float]:
     for _ in range(epochs):
         started = time.perf_counter()
         losses = []
-        for chosen in torch.randperm(len(truths)).split(64):  # type: ignore[no-untyped-call]
+        for chosen in torch.randperm(len(truths)).split(64):
             optimizer.zero_grad()
             output = model(pictures.index_select(0, chosen))
             loss = F.nll_loss(output, truths.index_select(0, chosen))
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             losses.append(loss.detach())
         torch.stack(losses).mean().item()

@@ -26,7 +26,7 @@ class OperatorCounter(TorchDispatchMode):
     """Counts the operators that reach the dispatcher, views left out."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(
@@ -51,11 +51,12 @@ def article_step() -> Counter[str]:
         # .to(device), as the article writes it: on a GPU two copies a step.
         optimizer.zero_grad()
         loss = F.nll_loss(model(images.clone()), labels.clone())
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
 
     step()
-    with OperatorCounter() as counter:
+    counter = OperatorCounter()
+    with counter:
         step()
     return counter.counts
 
@@ -75,7 +76,8 @@ def our_steps(steps: int) -> float:
     )
     events = training.train(config, network, small, devices.Cpu())
     counted = 0
-    with OperatorCounter() as counter:
+    counter = OperatorCounter()
+    with counter:
         next(events)  # JobStarted: the data has been put on the device
         counter.counts.clear()
         for event in events:

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import nn
 
+from macapp import machine
 from macapp.engine import devices, networks
 from macapp.engine.devices import Cpu, Device, Mps
 from macapp.messages import UserError
+from macapp.protocol import DeviceStatus
 from tests.engine.fake_mps import FakeMps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_the_survey_knows_every_kind() -> None:
@@ -30,8 +36,8 @@ def test_automatic_takes_the_first_that_is_ready(monkeypatch: pytest.MonkeyPatch
 
 class _Unready(FakeMps):
     @staticmethod
-    def status() -> devices.DeviceStatus:
-        return devices.DeviceStatus("mps", False, Mps.status().reason)
+    def status() -> DeviceStatus:
+        return DeviceStatus("mps", False, Mps.status().reason)
 
 
 @pytest.mark.skipif(torch.backends.mps.is_available(), reason="has Metal")
@@ -79,7 +85,7 @@ def test_wrong_numbers_are_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_built_but_unavailable_names_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_built", lambda: True)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    monkeypatch.setattr(devices.machine, "macos_version", lambda: "13.6")
+    monkeypatch.setattr(machine, "macos_version", lambda: "13.6")
     reason = str(Mps.status().reason)
     assert "macOS 13.6" in reason
     assert torch.__version__.split("+")[0] in reason
@@ -105,15 +111,16 @@ def test_mps_refuses_double_precision() -> None:
 def test_mps_refuses_a_second_thread() -> None:
     device = FakeMps()
     errors: list[Exception] = []
+    calls: dict[str, Callable[[], object]] = {
+        "put": lambda: device.put(torch.zeros(1)),
+        "read": lambda: device.read(torch.zeros(1)),
+        "synchronize": device.synchronize,
+        "place": lambda: device.place(nn.Linear(1, 1)),
+    }
 
     def use(call: str) -> None:
         try:
-            {
-                "put": lambda: device.put(torch.zeros(1)),
-                "read": lambda: device.read(torch.zeros(1)),
-                "synchronize": device.synchronize,
-                "place": lambda: device.place(nn.Linear(1, 1)),
-            }[call]()
+            calls[call]()
         except RuntimeError as error:
             errors.append(error)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytestqt.qtbot import QtBot
 
     from macapp.ui.main_window import MainWindow
+    from macapp.ui.theme import Appearance
 
 
 def press_start(window: MainWindow, qtbot: QtBot) -> None:
@@ -225,8 +226,9 @@ def test_settings_that_cannot_be_saved_are_said_and_training_goes_on(
 def test_light_and_dark(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window(fake_engines.quick)
     backgrounds = {}
-    for appearance in ("light", "dark", "light"):
-        window.set_appearance(appearance)  # type: ignore[arg-type]
+    appearances: tuple[Appearance, ...] = ("light", "dark", "light")
+    for appearance in appearances:
+        window.set_appearance(appearance)
         QApplication.processEvents()
         brush = window.train_page.loss_plot.backgroundBrush()
         backgrounds[appearance] = brush.color().name()
