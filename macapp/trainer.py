@@ -389,8 +389,11 @@ class _Engine:
         return [*self._open, self._process.sentinel]
 
     def has_ended(self) -> bool:
-        """Return whether the process is over and all it left in the pipes has been taken."""
-        return not self._process.is_alive() and not self._open
+        """Return whether the process is over and all it left in the pipes has been taken.
+
+        The pipes need not be at their end: something the process started may hold them open.
+        """
+        return not self._process.is_alive() and not any(pipe.poll() for pipe in self._open)
 
     def receive(self) -> list[Event]:
         """Return the events that wait in the pipe; keep what was printed."""
@@ -423,8 +426,10 @@ class _Engine:
         self._process.join()
 
     def outcome(self) -> ProcessOutcome:
-        """Return how the process ended."""
+        """Close the pipes, and return how the process ended."""
         self._process.join()
+        for connection in tuple(self._open):
+            self._close(connection)
         stderr = b"".join(self._stderr_tail).decode(errors="replace")
         return ProcessOutcome(self._process.exitcode, stderr[-8000:])
 

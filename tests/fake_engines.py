@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -151,6 +152,16 @@ def deaf(connection: Connection, stderr: Connection, _resources: str) -> None:
     connection.send(JobStarted(command.job, "cpu", 21840, STEPS, command.config.epochs))
     while True:
         time.sleep(60)
+
+
+def leaves_a_child(connection: Connection, stderr: Connection, _resources: str) -> None:
+    """Dies, while a process that it started holds its end of the pipe for stderr."""
+    _with(connection, stderr)
+    connection.send(READY)
+    connection.recv()
+    child = subprocess.Popen(["sleep", "3"], start_new_session=True)
+    os.write(2, f"child {child.pid}\n".encode())
+    os._exit(4)
 
 
 def failing(connection: Connection, stderr: Connection, _resources: str) -> None:

@@ -165,6 +165,16 @@ def test_an_engine_that_dies_is_explained_and_replaced(
     assert run.epochs == [1]
 
 
+def test_the_end_of_an_engine_is_seen_though_its_child_holds_the_pipe(start: StartTrainer) -> None:
+    run = start(fake_engines.leaves_a_child)
+    run.wait_for_state(TrainerState.READY)
+    run.trainer.train(TrainingConfig())
+    failed = run.wait_for(JobFailed, 2500)
+    child = psutil.Process(int(failed.failure.details.split()[-1]))
+    assert child.is_running()
+    child.kill()
+
+
 def test_an_engine_killed_between_jobs_is_replaced(start: StartTrainer) -> None:
     run = start(fake_engines.quick)
     run.wait_for_state(TrainerState.READY)

@@ -6,6 +6,8 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from macapp.engine.inbox import Inbox
+
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
@@ -25,9 +27,10 @@ def main(connection: Connection, stderr: Connection, resources: str) -> None:
     # Ctrl-C in a terminal reaches both processes; the window decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
+    inbox = Inbox(connection)  # before torch is loaded: see there
     from macapp.engine.service import Service
 
-    Service(connection, resources).run()
+    Service(connection, inbox, resources).run()
     # WORKAROUND: pytorch/pytorch#188812, a crash in Metal's destructors when a process that used
     # MPS ends in the ordinary way. Nothing is left to be written here.
     os._exit(0)
