@@ -66,6 +66,11 @@ class TrainerState(enum.Enum):
         """Whether a job would be lost now."""
         return self in _WITH_JOB
 
+    @property
+    def can_start(self) -> bool:
+        """Whether a job can be started now."""
+        return not self.has_job and self is not TrainerState.CLOSED
+
 
 _WITH_JOB = {
     TrainerState.WAITING,

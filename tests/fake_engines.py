@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 STEPS = 50
+FLOOD = 20_000
 READY = EngineReady(
     Versions(metal_trainer="0", python="3", torch="9.9", torchvision="9", numpy="2"),
     (
@@ -128,6 +129,18 @@ def slow(connection: Connection, stderr: Connection, _resources: str) -> None:
     """Takes 50 ms for ten steps."""
     _with(connection, stderr)
     FakeEngine(connection, 0.05).run()
+
+
+def floods(connection: Connection, stderr: Connection, _resources: str) -> None:
+    """Sends a message a step, as fast as the pipe takes them: far more than a real engine."""
+    _with(connection, stderr)
+    connection.send(READY)
+    while isinstance(command := connection.recv(), StartTraining):
+        connection.send(JobStarted(command.job, "cpu", 21840, FLOOD, 1))
+        for step in range(FLOOD):
+            losses = np.array([step], np.float32)
+            connection.send(StepsDone(command.job, 1, step + 1, losses, 0.1))
+        connection.send(JobEnded(command.job, "finished"))
 
 
 def late(connection: Connection, stderr: Connection, _resources: str) -> None:

@@ -239,18 +239,3 @@ def test_outcomes_name_their_signal(exit_code: int, name: str) -> None:
     assert outcome.signal_name == name
     details = outcome.failure(had_job=True).details
     assert (name or "exit code 1") in details
-
-
-EMISSIONS = 20_000
-
-
-@pytest.mark.parametrize("name", ["state_changed", "steps_done", "epoch_done", "job_failed"])
-def test_20000_emissions_of_a_signal_arrive(qtbot: QtBot, name: str) -> None:
-    trainer = Trainer(fake_engines.quick, "unused")
-    seen: list[object] = []
-    getattr(trainer, name).connect(seen.append)
-    payload = JobEnded(1, "finished")
-    for _ in range(EMISSIONS):
-        getattr(trainer, name).emit(payload)
-    assert len(seen) == EMISSIONS
-    assert seen[-1] is payload

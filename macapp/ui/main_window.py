@@ -226,8 +226,11 @@ class MainWindow(QMainWindow):
     def start_training(self) -> None:
         """Start what the form shows, if all of it is right."""
         config = self.form.config()
-        if config is None or self._state.has_job:
+        if config is None or not self._state.can_start:
             return
+        # The trainer answers a moment later; a second press until then must not start a second job.
+        self._state = TrainerState.WAITING
+        self._refresh_actions()
         self.message_bar.hide()
         self._preferences.config = self._config = config
         self._save_preferences()
@@ -383,7 +386,7 @@ class MainWindow(QMainWindow):
         return f"{details}\n\n{facts}".strip()
 
     def _refresh_actions(self) -> None:
-        can_start = self.form.config() is not None and not self._state.has_job
+        can_start = self.form.config() is not None and self._state.can_start
         self.start_button.setEnabled(can_start)
         self._start_action.setEnabled(can_start)
         progress = self.train_page.progress

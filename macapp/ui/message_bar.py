@@ -34,8 +34,8 @@ class MessageBar(QFrame):
         self._remedy = QLabel(wordWrap=True)
         for label in (self._what, self._remedy):
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._action = QPushButton()
-        self._action.clicked.connect(self._accept)
+        self.action_button = QPushButton()
+        self.action_button.clicked.connect(self._accept)
         self._fold = QToolButton()
         self._fold.setText(self.tr("Details"))
         self._fold.setCheckable(True)
@@ -43,10 +43,10 @@ class MessageBar(QFrame):
         self._fold.setArrowType(Qt.ArrowType.RightArrow)
         self._fold.setAutoRaise(True)
         self._fold.toggled.connect(self._unfold)
-        self._copy = QPushButton(self.tr("Copy diagnostics"))
-        self._copy.clicked.connect(self._copy_details)
-        self._close = QPushButton(self.tr("Close"))
-        self._close.clicked.connect(self.hide)
+        self.copy_button = QPushButton(self.tr("Copy diagnostics"))
+        self.copy_button.clicked.connect(self._copy_details)
+        self.close_button = QPushButton(self.tr("Close"))
+        self.close_button.clicked.connect(self.hide)
         self._details = QPlainTextEdit(readOnly=True)
         self._details.setMaximumHeight(160)
         self._details.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
@@ -55,7 +55,7 @@ class MessageBar(QFrame):
         buttons = QHBoxLayout()
         buttons.addWidget(self._fold)
         buttons.addStretch()
-        for button in (self._copy, self._action, self._close):
+        for button in (self.copy_button, self.action_button, self.close_button):
             buttons.addWidget(button)
         layout = QVBoxLayout(self)
         layout.setSpacing(theme.SPACING // 2)
@@ -83,7 +83,7 @@ class MessageBar(QFrame):
     def ask(self, what: str, remedy: str, *, action: str, close: str) -> None:
         """Offer an action; `accepted` tells that it was chosen."""
         self._show(what, remedy, "", action=action, close=close)
-        self._action.setFocus()
+        self.action_button.setFocus()
 
     def _show(self, what: str, remedy: str, details: str, *, action: str, close: str) -> None:
         self._what.setText(what)
@@ -91,11 +91,11 @@ class MessageBar(QFrame):
         self._details.setPlainText(details)
         self._fold.setChecked(False)
         self._fold.setVisible(bool(details))
-        self._copy.setVisible(bool(details))
+        self.copy_button.setVisible(bool(details))
         self._details.hide()
-        self._action.setText(action)
-        self._action.setVisible(bool(action))
-        self._close.setText(close)
+        self.action_button.setText(action)
+        self.action_button.setVisible(bool(action))
+        self.close_button.setText(close)
         self.setAccessibleName(what)
         self.setAccessibleDescription(remedy)
         self.show()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from PySide6.QtCore import Qt
 
 from macapp.trainer import Trainer, TrainerState
 from macapp.ui.main_window import MainWindow
@@ -12,6 +13,7 @@ from macapp.ui.preferences import Preferences
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from PySide6.QtWidgets import QAbstractButton
     from pytestqt.qtbot import QtBot
 
 OpenWindow = Callable[..., MainWindow]
@@ -27,8 +29,10 @@ def open_window(qtbot: QtBot, preferences: Preferences) -> Iterator[OpenWindow]:
     """Return a function that opens the real window on a given engine."""
     windows: list[MainWindow] = []
 
-    def open_window(engine: Any, *, wait_until_ready: bool = True) -> MainWindow:
-        trainer = Trainer(engine, "unused")
+    def open_window(
+        engine: Any, *, wait_until_ready: bool = True, resources: object = "unused"
+    ) -> MainWindow:
+        trainer = Trainer(engine, str(resources))
         window = MainWindow(trainer, preferences)
         trainer.setParent(window)
         windows.append(window)
@@ -45,6 +49,16 @@ def open_window(qtbot: QtBot, preferences: Preferences) -> Iterator[OpenWindow]:
         window.close()  # the first one may have been a question
         assert not window.trainer.isRunning()
         window.deleteLater()
+
+
+def press(button: QAbstractButton, qtbot: QtBot) -> None:
+    assert button.isEnabled()
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def rows(window: MainWindow) -> int:
+    """How many epochs the table shows."""
+    return window.train_page.epoch_table.epoch_model.rowCount()
 
 
 def state(window: MainWindow) -> TrainerState:

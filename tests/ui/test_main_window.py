@@ -15,7 +15,7 @@ from macapp.trainer import TrainerState
 from macapp.ui import progress_panel
 from macapp.ui.preferences import Preferences
 from tests import fake_engines
-from tests.ui.conftest import OpenWindow, state
+from tests.ui.conftest import OpenWindow, press, rows, state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,21 +26,13 @@ if TYPE_CHECKING:
     from macapp.ui.theme import Appearance
 
 
-def press_start(window: MainWindow, qtbot: QtBot) -> None:
-    qtbot.mouseClick(window.start_button, Qt.MouseButton.LeftButton)
-
-
 def wait_for(window: MainWindow, qtbot: QtBot, wanted: TrainerState) -> None:
     qtbot.waitUntil(lambda: state(window) is wanted, timeout=15_000)
 
 
-def rows(window: MainWindow) -> int:
-    return window.train_page.epoch_table.epoch_model.rowCount()
-
-
 def test_start_trains_and_everything_shows_it(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window(fake_engines.quick)
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     qtbot.waitUntil(lambda: rows(window) == 5)
     wait_for(window, qtbot, TrainerState.READY)
     page = window.train_page
@@ -55,7 +47,7 @@ def test_start_pressed_early_says_so_and_then_trains(open_window: OpenWindow, qt
     window = open_window(fake_engines.late, wait_until_ready=False)
     assert window.train_page.progress.text == "Preparing PyTorch…"
     assert window.start_button.isEnabled()
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     wait_for(window, qtbot, TrainerState.WAITING)
     assert "Training starts by itself" in window.train_page.progress.text
     assert not window.start_button.isEnabled()
@@ -65,20 +57,20 @@ def test_start_pressed_early_says_so_and_then_trains(open_window: OpenWindow, qt
 def test_pause_resume_and_stop_by_their_buttons(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window(fake_engines.slow)
     progress = window.train_page.progress
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     qtbot.waitUntil(lambda: rows(window) >= 1)
     assert "left" in progress.text
-    qtbot.mouseClick(progress.pause_button, Qt.MouseButton.LeftButton)
+    press(progress.pause_button, qtbot)
     wait_for(window, qtbot, TrainerState.PAUSED)
     assert progress.pause_button.text() == "Resume"
     assert "paused" in progress.text
     shown = rows(window), window.train_page.loss_plot.point_count
     qtbot.wait(300)
     assert shown == (rows(window), window.train_page.loss_plot.point_count)
-    qtbot.mouseClick(progress.pause_button, Qt.MouseButton.LeftButton)
+    press(progress.pause_button, qtbot)
     wait_for(window, qtbot, TrainerState.RUNNING)
     before = rows(window)
-    qtbot.mouseClick(progress.stop_button, Qt.MouseButton.LeftButton)
+    press(progress.stop_button, qtbot)
     wait_for(window, qtbot, TrainerState.READY)
     assert rows(window) >= before  # what was shown stays
     assert "Stopped. What was learned is kept" in progress.text
@@ -99,29 +91,29 @@ def test_the_window_survives_its_engine(
     open_window: OpenWindow, qtbot: QtBot, engine: object
 ) -> None:
     window = open_window(engine)
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     qtbot.waitUntil(window.message_bar.isVisible, timeout=10_000)
     assert "training engine" in window.message_bar.text
     assert "epochs finished so far are kept" in window.message_bar.text
     assert rows(window) == 1
     assert "SIG" not in window.message_bar.text
-    qtbot.mouseClick(window.message_bar._fold, Qt.MouseButton.LeftButton)
+    press(window.message_bar._fold, qtbot)
     assert window.message_bar._details.isVisible()
-    qtbot.mouseClick(window.message_bar._copy, Qt.MouseButton.LeftButton)
+    press(window.message_bar.copy_button, qtbot)
     copied = QApplication.clipboard().text()
     assert "failed assertion `it broke'" in copied
     assert '"learning_rate"' in copied
     wait_for(window, qtbot, TrainerState.READY)
     assert window.start_button.isEnabled()
     window.form.set_config(TrainingConfig(epochs=1))  # it dies in the second epoch only
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     assert not window.message_bar.isVisible()  # it is about the last run
     qtbot.waitUntil(lambda: window.train_page.progress.text.startswith("Finished"))
 
 
 def test_a_failed_job_is_told_in_plain_words(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window(fake_engines.failing)
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     qtbot.waitUntil(window.message_bar.isVisible)
     assert window.message_bar.text == (
         "There is not enough memory for this run. Choose a smaller batch size."
@@ -136,31 +128,31 @@ def test_a_stop_without_an_answer_can_be_forced(
     monkeypatch.setattr(progress_panel, "FORCE_STOP_MS", 200)
     window = open_window(fake_engines.deaf)
     progress = window.train_page.progress
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     wait_for(window, qtbot, TrainerState.RUNNING)
-    qtbot.mouseClick(progress.stop_button, Qt.MouseButton.LeftButton)
+    press(progress.stop_button, qtbot)
     wait_for(window, qtbot, TrainerState.STOPPING)
     assert not progress.stop_button.isEnabled()
     qtbot.waitUntil(lambda: progress.stop_button.text() == "Force stop")
-    qtbot.mouseClick(progress.stop_button, Qt.MouseButton.LeftButton)
+    press(progress.stop_button, qtbot)
     wait_for(window, qtbot, TrainerState.READY)
     assert window.start_button.isEnabled()
 
 
 def test_quitting_asks_once_while_training(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window(fake_engines.slow)
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     wait_for(window, qtbot, TrainerState.RUNNING)
     assert not window.close()
     assert window.quit_bar.isVisible()
     before = window.train_page.loss_plot.point_count
     qtbot.waitUntil(lambda: window.train_page.loss_plot.point_count > before)  # nothing is held
-    qtbot.mouseClick(window.quit_bar._close, Qt.MouseButton.LeftButton)
+    press(window.quit_bar.close_button, qtbot)
     assert window.isVisible()
     assert state(window) is TrainerState.RUNNING
     assert not window.close()
     started = time.monotonic()
-    qtbot.mouseClick(window.quit_bar._action, Qt.MouseButton.LeftButton)
+    press(window.quit_bar.action_button, qtbot)
     assert not window.isVisible()
     assert not window.trainer.isRunning()
     assert time.monotonic() - started < 5
@@ -169,7 +161,7 @@ def test_quitting_asks_once_while_training(open_window: OpenWindow, qtbot: QtBot
 def test_the_question_goes_when_the_run_ends(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window(fake_engines.slow)
     window.form.set_config(TrainingConfig(epochs=1))
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     wait_for(window, qtbot, TrainerState.RUNNING)
     assert not window.close()
     wait_for(window, qtbot, TrainerState.READY)
@@ -203,7 +195,7 @@ def test_settings_are_remembered(
 ) -> None:
     window = open_window(fake_engines.quick)
     window.form.set_config(TrainingConfig(epochs=2, seed=7))
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     qtbot.waitUntil(lambda: rows(window) == 2)
     assert window.close()
     again = Preferences(preferences.path)
@@ -216,7 +208,7 @@ def test_settings_that_cannot_be_saved_are_said_and_training_goes_on(
 ) -> None:
     (tmp_path / "settings").write_text("a file where the folder should be")
     window = open_window(fake_engines.quick)
-    press_start(window, qtbot)
+    press(window.start_button, qtbot)
     assert window.message_bar.isVisible()
     assert "settings cannot be saved" in window.message_bar.text
     assert str(tmp_path / "settings") in window.message_bar.text
