@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from macapp import __version__, resources
-from macapp.messages import Failure, UserError
+from macapp.messages import Failure, Message, UserError
 from macapp.protocol import (
     PRESETS,
     DeviceKind,
@@ -49,26 +49,14 @@ class TrainingResult(msgspec.Struct, frozen=True):
 def run(arguments: Sequence[str]) -> int:
     """Do what the arguments say; return the exit code."""
     options = _parser().parse_args(arguments)
-    if options.self_test is not None:
-        from macapp.self_test import run as run_self_test
-
-        return run_self_test(
-            Path(options.self_test),
-            device=options.device,
-            epochs=options.epochs,
-            screenshots=options.screenshots,
-            appearance=options.appearance,
-        )
-    if options.command is None:
-        from macapp import app
-
-        return app.run()
+    command: Callable[[argparse.Namespace], int] = options.run
     try:
-        command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
     except UserError as error:
         _print_failure(error.failure)
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,13 +70,17 @@ def _parser() -> argparse.ArgumentParser:
     test.add_argument(
         "--self-test",
         metavar="REPORT.json",
+        type=Path,
         help="open the window, train as a user would, write what was measured, and quit",
     )
     test.add_argument("--screenshots", metavar="DIR", type=Path, help="save a PNG of every page")
+    test.add_argument(
+        "--size", metavar="WIDTHxHEIGHT", type=_size, default=(1280, 800), help="of the window"
+    )
     test.add_argument("--appearance", choices=("automatic", "light", "dark"), default="automatic")
     for name, default in (("device", "auto"), ("epochs", 1)):
         _add_field(test, next(info for info in fields() if info.name == name), default)
-    parser.set_defaults(command=None)
+    parser.set_defaults(run=_open_window)
 
     commands = parser.add_subparsers(title="commands")
     train = commands.add_parser("train", help="train without a window")
@@ -101,10 +93,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="write result.json and weights.safetensors there",
     )
-    train.set_defaults(command=_train)
+    train.set_defaults(run=_train)
     devices = commands.add_parser("devices", help="show what this computer can train on")
     devices.add_argument("--json", action="store_true", help="print JSON")
-    devices.set_defaults(command=_devices)
+    devices.set_defaults(run=_devices)
     return parser
 
 
@@ -125,6 +117,35 @@ def _add_field(parser: Any, info: FieldInfo, default: object) -> None:
         default=default,
         help=str(info.help),
     )
+
+
+def _open_window(options: argparse.Namespace) -> int:
+    if options.self_test is None:
+        from macapp import app
+
+        return app.run()
+    from macapp import self_test
+
+    for folder in (options.self_test.parent, options.screenshots):
+        if folder is not None:
+            _make_folder(folder)
+    report = self_test.run(
+        device=options.device,
+        epochs=options.epochs,
+        screenshots=options.screenshots,
+        appearance=options.appearance,
+        size=options.size,
+    )
+    _write_json(options.self_test, report)
+    return 0 if report.ok else 1
+
+
+def _size(text: str) -> tuple[int, int]:
+    try:
+        width, height = text.split("x")
+        return int(width), int(height)
+    except ValueError:
+        raise argparse.ArgumentTypeError("must be like 1280x800") from None
 
 
 def _print_failure(failure: Failure) -> None:
@@ -161,25 +182,33 @@ def _train(options: argparse.Namespace) -> int:
         result = TrainingResult(
             config, device.kind, outcome, machine.collect(), versions.collect(), epochs
         )
-        path = options.output / "result.json"
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2))
+        _write_json(options.output / "result.json", result)
         checkpoint.save_weights(network, options.output / "weights.safetensors")
     return code
 
 
 def _make_folder(folder: Path) -> None:
-    from macapp.messages import Message
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(
-            Failure(
-                Message("The folder {folder} cannot be made.", {"folder": str(folder)}),
-                Message("Choose a folder that you may write to."),
-                str(error),
-            )
-        ) from error
+        raise _cannot_write(folder, error) from error
+
+
+def _write_json(path: Path, value: object) -> None:
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(
+        Failure(
+            Message("{path} cannot be written.", {"path": str(path)}),
+            Message("Choose a folder that you may write to and that has room."),
+            str(error),
+        )
+    )
 
 
 def _epoch_line(event: EpochDone, config: TrainingConfig) -> str:

@@ -58,9 +58,22 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def run(
-    path: Path, *, device: str, epochs: int, screenshots: Path | None, appearance: Appearance
-) -> int:
-    """Write the report to ``path``; return 0 only if all is well."""
+    *,
+    device: str,
+    epochs: int,
+    screenshots: Path | None,
+    appearance: Appearance,
+    size: tuple[int, int],
+) -> Report:
+    """Open the window, train, close it again, and return what was seen.
+
+    Args:
+        device: what to train on, as in `TrainingConfig`.
+        epochs: how many epochs of the preset "Article" to train.
+        screenshots: the folder for a PNG of every page, or None.
+        appearance: light, dark, or as the system is.
+        size: width and height of the window in pixels.
+    """
     application = app.make_application(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
         # Settings of its own: the test must neither depend on the user's nor change them.
@@ -68,12 +81,11 @@ def run(
         preferences.appearance = appearance
         theme.apply(application, appearance)
         window = app.make_window(preferences)
+        window.resize(*size)
         test = SelfTest(window, device=device, epochs=epochs, screenshots=screenshots)
         report = test.run(application)
     report.ok = not report.problems
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
-    return 0 if report.ok else 1
+    return report
 
 
 class SelfTest(QObject):
@@ -194,7 +206,6 @@ class SelfTest(QObject):
     def _save_screenshots(self) -> None:
         if self._screenshots is None:
             return
-        self._screenshots.mkdir(parents=True, exist_ok=True)
         for index in range(self._window.pages.count()):
             self._window.sidebar.setCurrentRow(index)
             QApplication.processEvents()
