@@ -16,7 +16,8 @@ import pytest
 from macapp import __version__, resources
 
 ENGINE_TIMEOUT = 100
-QUICK = ("--device", "cpu", "--epochs", "1", "--batch-size", "1024")
+QUICK = ("--device", "cpu", "--batch-size", "1024", "--epochs", "1")
+ENDLESS = (*QUICK[:-1], "1000")
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -160,19 +161,7 @@ def test_a_result_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 def test_ctrl_c_keeps_what_was_learned(tmp_path: Path) -> None:
     running = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "macapp",
-            "train",
-            *QUICK[:2],
-            "--epochs",
-            "1000",
-            "--batch-size",
-            "1024",
-            "--output",
-            str(tmp_path),
-        ],
+        [sys.executable, "-m", "macapp", "train", *ENDLESS, "--output", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
