@@ -159,11 +159,11 @@ class Problem(msgspec.Struct, frozen=True):
     message: Message
 
 
-# "Faster": SGD at batch 256. Learning rate and momentum were chosen on ten seeds with
-# `python -m tests.benchmarks.presets`: every one of them ends above 97 % after 2 epochs.
+# "Faster" ends at 97.8 to 98.6 % (median 98.3 %, 20 seeds) after 2 epochs. Four times its learning
+# rate falls below 97 % with some seed: `python -m tests.benchmarks.presets --seeds 20`.
 PRESETS: dict[str, TrainingConfig] = {
     "article": TrainingConfig(),
-    "faster": TrainingConfig(epochs=2, batch_size=256, learning_rate=0.05, momentum=0.9),
+    "faster": TrainingConfig(epochs=2, batch_size=256, learning_rate=0.025, momentum=0.9),
 }
 
 
