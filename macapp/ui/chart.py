@@ -33,6 +33,15 @@ class _ViewBox(pg.ViewBox):  # type: ignore[misc]
             self.menu_requested.emit(QPoint(*(int(value) for value in event.screenPos())))
 
 
+class _WholeNumberAxis(pg.AxisItem):  # type: ignore[misc]
+    """Counts things: has no ticks between whole numbers, however far one zooms in."""
+
+    def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:
+        """Return pyqtgraph's (spacing, offset) pairs, those below 1 left out."""
+        levels = [level for level in super().tickSpacing(low, high, size) if level[0] >= 1]
+        return levels or [(1.0, 0.0)]
+
+
 class Chart(pg.PlotWidget):  # type: ignore[misc]
     """The base of our plots. Ranges follow the data until the user zooms, and again after "Fit"."""
 
@@ -44,7 +53,9 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
     def __init__(self) -> None:
         """Draw empty axes."""
         self._view = _ViewBox()
-        super().__init__(viewBox=self._view)
+        super().__init__(
+            viewBox=self._view, axisItems={"bottom": _WholeNumberAxis(orientation="bottom")}
+        )
         self._labels = {"bottom": "", "left": ""}
         self.follows_data = True
         self.hideButtons()

@@ -81,11 +81,11 @@ class DevicePanel(QFrame):
                 )
             )
         elif computer.physical_cores:
-            cores.append(self.tr("%n core(s)", "", computer.physical_cores))
+            cores.append(words.cores(computer.physical_cores))
         for gpu in computer.gpus:
             name = "GPU" if gpu.name in ("", computer.processor) else gpu.name
             if gpu.cores:
-                name = self.tr("{gpu} with {count} cores").format(gpu=name, count=gpu.cores)
+                name = self.tr("{gpu} with {cores}").format(gpu=name, cores=words.cores(gpu.cores))
             if gpu.metal.startswith("Metal"):
                 name += f", {gpu.metal}"
             cores.append(name)

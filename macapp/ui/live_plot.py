@@ -27,7 +27,11 @@ class LossPlot(Chart):
     def __init__(self) -> None:
         """Start empty."""
         super().__init__()
-        self.set_titles(self.tr("Loss"), self.tr("Step"), self.tr("Loss"))
+        self.set_titles(
+            self.tr("Loss"),
+            self.tr("Training step (one batch each)"),
+            self.tr("Loss (mean negative log-likelihood)"),
+        )
         self._loss_curve = self.add_curve(self.tr("each step"), "loss")
         self._smoothed_curve = self.add_curve(self.tr("smoothed"), "smoothed")
         self._test_curve = self.add_curve(self.tr("test"), "test", symbols=True)
@@ -93,7 +97,9 @@ class LossPlot(Chart):
         width = 5 * self._steps_per_epoch
         while width < self._count:
             width *= 2
-        return (0.0, float(min(width, self._total_steps))), (0.0, 1.05 * self._highest or 1.0)
+        # A little more on every side: the zeros are labelled, and the last marker is whole.
+        right, top = float(min(width, self._total_steps)), self._highest or 1.0
+        return (-0.01 * right, 1.02 * right), (-0.02 * top, 1.05 * top)
 
     def value_text(self, x: float) -> tuple[float, str] | None:
         """Return the losses at the step nearest to ``x``."""

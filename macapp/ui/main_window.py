@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from PySide6.QtCore import Qt, QThread, Signal, Slot
+from PySide6.QtCore import QEvent, QObject, QSize, Qt, QThread, Signal, Slot
 from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeySequence
 from PySide6.QtWidgets import (
     QApplication,
     QFileDialog,
     QHBoxLayout,
     QListWidget,
+    QListWidgetItem,
     QMainWindow,
     QMessageBox,
     QPushButton,
     QScrollArea,
+    QSizePolicy,
     QStackedWidget,
     QVBoxLayout,
     QWidget,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from macapp.ui.preferences import Preferences
     from macapp.ui.theme import Appearance
 
+SIDEBAR_WIDTH = 96
 QUIT_MS = 4500
 """The engine ends by itself or is killed within 2 s; this is the end of all patience."""
 
@@ -58,6 +61,29 @@ class MachineReader(QThread):
     def run(self) -> None:
         """Collect, once."""
         self.found.emit(machine.collect())
+
+
+class VerticalScroll(QScrollArea):
+    """Is as high as what it holds, and scrolls when there is less room."""
+
+    def __init__(self, content: QWidget) -> None:
+        """Hold ``content``."""
+        super().__init__(widgetResizable=True)
+        self.setFrameShape(QScrollArea.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.setWidget(content)
+
+    def sizeHint(self) -> QSize:
+        """Return the size of the content."""
+        content = self.widget()
+        return content.sizeHint() if content is not None else super().sizeHint()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Follow the content when it grows or shrinks."""
+        if event.type() == QEvent.Type.LayoutRequest:
+            self.updateGeometry()
+        return super().eventFilter(watched, event)
 
 
 class MainWindow(QMainWindow):
@@ -76,13 +102,15 @@ class MainWindow(QMainWindow):
         self.setWindowTitle(self.tr("Metal Trainer"))
 
         self.sidebar = QListWidget()
-        self.sidebar.setMaximumWidth(128)
+        self.sidebar.setFixedWidth(SIDEBAR_WIDTH)
+        self.sidebar.setFrameShape(QListWidget.Shape.NoFrame)
+        self.sidebar.viewport().setAutoFillBackground(False)  # part of the window, not a field
         self.sidebar.setAccessibleName(self.tr("Pages"))
         self.pages = QStackedWidget()
         self.device_panel = DevicePanel()
         self.form = HyperparameterForm(preferences.config)
         self.start_button = QPushButton(self.tr("Start"))
-        self.start_button.setDefault(True)
+        theme.make_primary(self.start_button)
         self.message_bar = MessageBar()
         self.quit_bar = MessageBar()
         self.train_page = TrainPage()
@@ -127,7 +155,9 @@ class MainWindow(QMainWindow):
     # Layout --------------------------------------------------------------------------------------
 
     def _add_page(self, title: str, page: QWidget) -> None:
-        self.sidebar.addItem(title)
+        item = QListWidgetItem(title, self.sidebar)
+        item.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
+        item.setSizeHint(QSize(0, 4 * theme.SPACING))
         self.pages.addWidget(page)
 
     def _build_layout(self) -> None:
@@ -137,17 +167,16 @@ class MainWindow(QMainWindow):
         settings_layout.setSpacing(theme.SPACING)
         settings_layout.addWidget(self.device_panel)
         settings_layout.addWidget(self.form)
-        settings_layout.addStretch()
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setWidget(settings)
         middle = QWidget()
         middle.setFixedWidth(344)
         middle_layout = QVBoxLayout(middle)
         middle_layout.setContentsMargins(0, 0, 0, 0)
-        middle_layout.addWidget(scroll, 1)
-        middle_layout.addWidget(self.start_button)
+        middle_layout.addWidget(VerticalScroll(settings))
+        start_row = QHBoxLayout()
+        start_row.setContentsMargins(0, 0, theme.SPACING, 0)
+        start_row.addWidget(self.start_button)
+        middle_layout.addLayout(start_row)
+        middle_layout.addStretch()
 
         right = QVBoxLayout()
         right.setSpacing(theme.SPACING)

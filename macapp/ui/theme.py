@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPalette
 
 if TYPE_CHECKING:
-    from PySide6.QtWidgets import QApplication
+    from PySide6.QtWidgets import QApplication, QPushButton
 
 Appearance: TypeAlias = Literal["automatic", "light", "dark"]
 SPACING = 8
@@ -88,6 +88,20 @@ def apply(app: QApplication, appearance: Appearance) -> None:
         scheme is Qt.ColorScheme.Unknown and hints.colorScheme() is Qt.ColorScheme.Dark
     )
     app.setPalette(_palette(dark=dark))
+
+
+def make_primary(button: QPushButton) -> None:
+    """Make a button stand out as what to do next."""
+    button.setMinimumHeight(4 * SPACING)
+    if sys.platform == "darwin":
+        button.setDefault(True)  # macOS then draws it in the user's accent colour
+        return
+    role, group = QPalette.ColorRole, QPalette.ColorGroup
+    palette = button.palette()
+    for which in (group.Active, group.Inactive):
+        palette.setColor(which, role.Button, QColor("#0a5796"))
+        palette.setColor(which, role.ButtonText, QColor("#ffffff"))
+    button.setPalette(palette)
 
 
 def _palette(*, dark: bool) -> QPalette:

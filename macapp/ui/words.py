@@ -39,6 +39,13 @@ def number(value: float, decimals: int = 0) -> str:
     return QLocale().toString(float(value), "f", decimals)
 
 
+def cores(count: int) -> str:
+    """Return "1 core" or "8 cores"."""
+    if count == 1:
+        return QCoreApplication.translate("words", "1 core")
+    return QCoreApplication.translate("words", "{count} cores").format(count=number(count))
+
+
 def gigabytes(count: int) -> str:
     """Return a memory size in GB of 2^30 bytes, as macOS states the memory of a Mac."""
     amount = count / 2**30

@@ -48,8 +48,7 @@ def test_start_pressed_early_says_so_and_then_trains(open_window: OpenWindow, qt
     assert window.train_page.progress.text == "Preparing PyTorch…"
     assert window.start_button.isEnabled()
     press(window.start_button, qtbot)
-    wait_for(window, qtbot, TrainerState.WAITING)
-    assert "Training starts by itself" in window.train_page.progress.text
+    qtbot.waitUntil(lambda: "Training starts by itself" in window.train_page.progress.text)
     assert not window.start_button.isEnabled()
     qtbot.waitUntil(lambda: rows(window) == 5, timeout=10_000)
 
