@@ -3,6 +3,8 @@
 On macOS the facts come from `sysctl`, `sw_vers` and `system_profiler`, which need no root.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import platform as host
@@ -120,7 +122,7 @@ def collect(
     architecture = architecture or _attempt(host.machine, "")
     if platform == "darwin":
         return _collect_macos(run, architecture)
-    cpu = {"model name": os.environ.get("PROCESSOR_IDENTIFIER", "")}  # Windows
+    cpu: dict[str, str] = {}
     gpus: tuple[Gpu, ...] = ()
     system, version = _attempt(host.system, ""), _attempt(host.release, "")
     if platform == "linux":
@@ -131,9 +133,7 @@ def collect(
         names = _attempt(lambda: run(NVIDIA_COMMAND, TIMEOUT_S), "").splitlines()
         gpus = tuple(Gpu(name=name.strip(), vendor="NVIDIA") for name in names if name.strip())
     return Machine(
-        processor=plain_processor(
-            cpu.get("model name", os.environ.get("PROCESSOR_IDENTIFIER", ""))
-        ),
+        processor=plain_processor(cpu.get("model name") or _attempt(host.processor, "")),
         architecture=architecture,
         is_virtual="hypervisor" in cpu.get("flags", "").split(),
         physical_cores=_core_count(logical=False),
