@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import TypeAlias
 
@@ -384,6 +385,11 @@ class _Engine:
             name="Metal Trainer engine",
             daemon=True,
         )
+        # Ctrl-C in a terminal reaches every process there; the window decides what it means. The
+        # engine inherits from this thread that it is blocked. The tracker comes first, since the
+        # start of an engine starts it, too, and that ends with the signal unblocked.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self._process.start()
         # Ours must be the only copies of our ends, else the other end's death goes unseen.
         child_connection.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from typing import TYPE_CHECKING
 
 from macapp.engine.inbox import Inbox
@@ -24,8 +23,6 @@ def main(connection: Connection, stderr: Connection, resources: str) -> None:
     """
     os.dup2(stderr.fileno(), 2)
     stderr.close()
-    # Ctrl-C in a terminal reaches both processes; the window decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     inbox = Inbox(connection)  # before torch is loaded: see there
     from macapp.engine.service import Service
