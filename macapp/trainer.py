@@ -418,7 +418,7 @@ class _Engine:
                 self._close(self._stderr)
         try:
             while self._connection in self._open and self._connection.poll():
-                events.append(self._connection.recv())
+                events.extend(self._connection.recv())
         except (EOFError, OSError):
             self._close(self._connection)
         return events

@@ -21,6 +21,7 @@ from macapp.protocol import (
     DeviceStatus,
     EngineReady,
     EpochDone,
+    Event,
     JobEnded,
     JobFailed,
     JobPaused,
@@ -53,6 +54,11 @@ READY = EngineReady(
 )
 
 
+def say(connection: Connection, *events: Event) -> None:
+    """Send events as the engine does: a tuple in one message."""
+    connection.send(events)
+
+
 class FakeEngine:
     """Says what the real engine would say, at once or when a test lets it."""
 
@@ -63,44 +69,45 @@ class FakeEngine:
         self.paused = 0
 
     def run(self) -> None:
-        self.connection.send(READY)
+        say(self.connection, READY)
         while True:
             command = self.connection.recv()
             if isinstance(command, StartTraining):
                 self.train(command)
             elif isinstance(command, SaveWeights):
-                self.connection.send(WeightsSaved(command.path, None))
+                say(self.connection, WeightsSaved(command.path, None))
             elif isinstance(command, Quit):
                 return
 
     def train(self, command: StartTraining) -> None:
         job, epochs = command.job, command.config.epochs
-        self.connection.send(JobStarted(job, "cpu", 21840, STEPS, epochs))
+        say(self.connection, JobStarted(job, "cpu", 21840, STEPS, epochs))
         for epoch in range(1, epochs + 1):
             for first in range((epoch - 1) * STEPS + 1, epoch * STEPS + 1, 10):
                 time.sleep(self.step_seconds)
                 losses = np.linspace(2.0 / epoch, 1.0 / epoch, 10, dtype=np.float32)
-                self.connection.send(StepsDone(job, epoch, first, losses, 0.1 * epoch))
+                say(self.connection, StepsDone(job, epoch, first, losses, 0.1 * epoch))
                 self.take_commands(job)
                 if self.stopped >= job:
-                    self.connection.send(JobEnded(job, "stopped"))
+                    say(self.connection, JobEnded(job, "stopped"))
                     return
-            self.connection.send(
+            say(
+                self.connection,
                 EpochDone(
                     job, epoch, epoch * STEPS, 3.5, 17000.0, 0.5 / epoch, 0.4 / epoch, 0.9, 0.1
-                )
+                ),
             )
-        self.connection.send(JobEnded(job, "finished"))
+        say(self.connection, JobEnded(job, "finished"))
 
     def take_commands(self, job: int) -> None:
         while self.connection.poll():
             self.take(self.connection.recv())
         if self.paused == job and self.stopped < job:
-            self.connection.send(JobPaused(job))
+            say(self.connection, JobPaused(job))
             while self.paused == job and self.stopped < job:
                 self.take(self.connection.recv())
             if self.stopped < job:
-                self.connection.send(JobResumed(job))
+                say(self.connection, JobResumed(job))
 
     def take(self, command: Command) -> None:
         match command:
@@ -134,13 +141,13 @@ def slow(connection: Connection, stderr: Connection, _resources: str) -> None:
 def floods(connection: Connection, stderr: Connection, _resources: str) -> None:
     """Sends a message a step, as fast as the pipe takes them: far more than a real engine."""
     _with(connection, stderr)
-    connection.send(READY)
+    say(connection, READY)
     while isinstance(command := connection.recv(), StartTraining):
-        connection.send(JobStarted(command.job, "cpu", 21840, FLOOD, 1))
+        say(connection, JobStarted(command.job, "cpu", 21840, FLOOD, 1))
         for step in range(FLOOD):
             losses = np.array([step], np.float32)
-            connection.send(StepsDone(command.job, 1, step + 1, losses, 0.1))
-        connection.send(JobEnded(command.job, "finished"))
+            say(connection, StepsDone(command.job, 1, step + 1, losses, 0.1))
+        say(connection, JobEnded(command.job, "finished"))
 
 
 def late(connection: Connection, stderr: Connection, _resources: str) -> None:
@@ -160,9 +167,9 @@ def never_ready(connection: Connection, stderr: Connection, _resources: str) -> 
 def deaf(connection: Connection, stderr: Connection, _resources: str) -> None:
     """Starts a job, and never hears or says anything again."""
     _with(connection, stderr)
-    connection.send(READY)
+    say(connection, READY)
     command = connection.recv()
-    connection.send(JobStarted(command.job, "cpu", 21840, STEPS, command.config.epochs))
+    say(connection, JobStarted(command.job, "cpu", 21840, STEPS, command.config.epochs))
     while True:
         time.sleep(60)
 
@@ -170,7 +177,7 @@ def deaf(connection: Connection, stderr: Connection, _resources: str) -> None:
 def leaves_a_child(connection: Connection, stderr: Connection, _resources: str) -> None:
     """Dies, while a process that it started holds its end of the pipe for stderr."""
     _with(connection, stderr)
-    connection.send(READY)
+    say(connection, READY)
     connection.recv()
     child = subprocess.Popen(["sleep", "3"], start_new_session=True)
     os.write(2, f"child {child.pid}\n".encode())
@@ -180,14 +187,14 @@ def leaves_a_child(connection: Connection, stderr: Connection, _resources: str) 
 def failing(connection: Connection, stderr: Connection, _resources: str) -> None:
     """Answers every job with a failure that has a traceback in its details."""
     _with(connection, stderr)
-    connection.send(READY)
+    say(connection, READY)
     while isinstance(command := connection.recv(), StartTraining):
         failure = Failure(
             Message("There is not enough memory for this run."),
             Message("Choose a smaller batch size."),
             "Traceback (most recent call last):\n  boom",
         )
-        connection.send(JobFailed(command.job, failure))
+        say(connection, JobFailed(command.job, failure))
 
 
 def _dies_by(how: Callable[[], None]) -> Callable[[Connection, Connection, str], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,15 @@ pytestmark = pytest.mark.network
 
 def resolve(platform: str, python: str, *, macos: str = "14.0", extra: str = "") -> dict[str, str]:
     """Return the version of each package for ``platform``."""
-    command = ["uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "pyproject.toml"]
-    command += ["--python-platform", platform, "--python-version", python]
+    command = [sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--quiet"]
+    command += [
+        "--no-header",
+        "--no-annotate",
+        "--python-platform",
+        platform,
+        "--python-version",
+        python,
+    ]
     command += [f"--extra={extra}"] if extra else []
     done = subprocess.run(
         command,

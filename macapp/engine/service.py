@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macapp.engine import checkpoint, devices, failures, training, versions
 from macapp.protocol import (
     EngineReady,
+    EpochDone,
     Event,
     JobEnded,
     JobFailed,
     JobPaused,
     JobResumed,
     StartTraining,
+    StepsDone,
     WeightsSaved,
 )
 
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from macapp.engine.inbox import Inbox, Request
 
 
+MESSAGE_SECONDS = 0.05
+"""Progress is sent at most 20 times a second, whatever the batch rate."""
+
+
 class Service:
     """Works on the thread that calls `run`: all torch work, and all sending, happens there."""
 
@@ -35,6 +42,8 @@ class Service:
         self._inbox = inbox
         self._resources = Path(resources)
         self._network: nn.Module | None = None
+        self._held: list[Event] = []
+        self._sent_at = 0.0
 
     def run(self) -> None:
         """Serve until the window says `Quit`."""
@@ -46,10 +55,17 @@ class Service:
                 self._answer(command)
 
     def _send(self, event: Event) -> None:
+        """Send an event, together with those held back: epochs may take but milliseconds."""
+        self._held.append(event)
+        is_progress = isinstance(event, (StepsDone, EpochDone))
+        if is_progress and time.monotonic() - self._sent_at < MESSAGE_SECONDS:
+            return  # the next event takes it along; the last one of a job is no progress
         try:
-            self._connection.send(event)
+            self._connection.send(tuple(self._held))
         except OSError:  # nobody is left to hear it
             os._exit(0)
+        self._held.clear()
+        self._sent_at = time.monotonic()
 
     def _run_job(self, command: StartTraining) -> None:
         job = command.job
