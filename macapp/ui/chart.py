@@ -48,6 +48,8 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
     export_failed = Signal(object)
     """The reason, a str: the file could not be written."""
 
+    value_height = 0.04
+    """Where the text under the pointer ends, as a share of the height: away from the data."""
     _is_built = False
 
     def __init__(self) -> None:
@@ -177,6 +179,10 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         self._pointer_line.setPen(colors.muted)
         self._pointer_text.setColor(colors.axis)
         self._pointer_text.fill = pg.mkBrush(colors.plot_background)
+        zoom_color = pg.mkColor(colors.smoothed)
+        self._view.rbScaleBox.setPen(zoom_color)
+        zoom_color.setAlpha(48)
+        self._view.rbScaleBox.setBrush(zoom_color)
         for curve, color, symbols in self._curves:
             pen = getattr(colors, color)
             curve.setPen(pen)  # width 1 and no antialiasing: wider ones paint 100 times slower
@@ -201,10 +207,10 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
         (left, right), (bottom, top) = self._view.viewRange()
         self._pointer_line.setPos(x)
         self._pointer_line.show()
-        # Beside the line, on the side with more room; at the bottom, clear of the legend.
+        # Beside the line, on the side with more room.
         self._pointer_text.setAnchor((0, 1) if x < (left + right) / 2 else (1, 1))
         self._pointer_text.setText(text)
-        self._pointer_text.setPos(x, bottom + 0.04 * (top - bottom))
+        self._pointer_text.setPos(x, bottom + self.value_height * (top - bottom))
         self._pointer_text.show()
 
     def _hide_value(self) -> None:

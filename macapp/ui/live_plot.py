@@ -24,6 +24,8 @@ SMOOTHING = 0.95
 class LossPlot(Chart):
     """Loss of every step, its exponential moving mean, and the test loss of every epoch."""
 
+    value_height = 0.45  # a loss falls steeply and then stays low
+
     def __init__(self) -> None:
         """Start empty."""
         super().__init__()
