@@ -10,13 +10,24 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from macapp.engine_handle import ProcessOutcome
 from macapp.protocol import EpochDone, JobEnded, JobFailed, TrainingConfig, WeightsSaved
-from macapp.trainer import ProcessOutcome, Trainer, TrainerState
+from macapp.trainer import Trainer, TrainerState
 from tests import fake_engines
 
 if TYPE_CHECKING:
     from pytestqt.qtbot import QtBot
 
+SIGNALS = (
+    "engine_ready",
+    "engine_lost",
+    "job_started",
+    "steps_done",
+    "epoch_done",
+    "job_ended",
+    "job_failed",
+    "weights_saved",
+)
 StartTrainer = Callable[..., "Recorder"]
 
 
@@ -29,16 +40,7 @@ class Recorder:
         self.states: list[TrainerState] = []
         self.said: list[Any] = []
         trainer.state_changed.connect(self.states.append)
-        for name in (
-            "engine_ready",
-            "engine_lost",
-            "job_started",
-            "steps_done",
-            "epoch_done",
-            "job_ended",
-            "job_failed",
-            "weights_saved",
-        ):
+        for name in SIGNALS:
             getattr(trainer, name).connect(self.said.append)
 
     def wait_for(self, kind: type, timeout_ms: int = 10_000) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from PySide6.QtCore import QEvent, QObject, QSize, Qt, QThread, Signal, Slot
-from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeySequence
+from PySide6.QtCore import QSize, Qt, Slot
 from PySide6.QtWidgets import (
     QApplication,
     QFileDialog,
@@ -16,31 +15,31 @@ from PySide6.QtWidgets import (
     QMainWindow,
     QMessageBox,
     QPushButton,
-    QScrollArea,
-    QSizePolicy,
     QStackedWidget,
     QVBoxLayout,
     QWidget,
 )
 
-from macapp import __version__, machine
+from macapp import __version__
 from macapp.trainer import Trainer, TrainerState
 from macapp.ui import theme, words
 from macapp.ui.device_panel import DevicePanel
 from macapp.ui.hyperparameter_form import HyperparameterForm
+from macapp.ui.machine_reader import MachineReader
+from macapp.ui.menus import Menus
 from macapp.ui.message_bar import MessageBar
 from macapp.ui.train_page import TrainPage
+from macapp.ui.vertical_scroll import VerticalScroll
 
 if TYPE_CHECKING:
+    from PySide6.QtGui import QCloseEvent
+
     from macapp.machine import Machine
     from macapp.messages import Failure
     from macapp.protocol import (
         EngineReady,
-        EpochDone,
         JobEnded,
         JobFailed,
-        JobStarted,
-        StepsDone,
         TrainingConfig,
         WeightsSaved,
     )
@@ -52,45 +51,11 @@ QUIT_MS = 4500
 """The engine ends by itself or is killed within 2 s; this is the end of all patience."""
 
 
-class MachineReader(QThread):
-    """Finds out what this computer is; some of the commands take a second."""
-
-    found = Signal(object)
-    """A `Machine`."""
-
-    def run(self) -> None:
-        """Collect, once."""
-        self.found.emit(machine.collect())
-
-
-class VerticalScroll(QScrollArea):
-    """Is as high as what it holds, and scrolls when there is less room."""
-
-    def __init__(self, content: QWidget) -> None:
-        """Hold ``content``."""
-        super().__init__(widgetResizable=True)
-        self.setFrameShape(QScrollArea.Shape.NoFrame)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        self.setWidget(content)
-
-    def sizeHint(self) -> QSize:
-        """Return the size of the content."""
-        content = self.widget()
-        return content.sizeHint() if content is not None else super().sizeHint()
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Follow the content when it grows or shrinks."""
-        if event.type() == QEvent.Type.LayoutRequest:
-            self.updateGeometry()
-        return super().eventFilter(watched, event)
-
-
 class MainWindow(QMainWindow):
     """One window: sidebar, settings with the device card, pages."""
 
     def __init__(self, trainer: Trainer, preferences: Preferences) -> None:
-        """Build everything; the trainer is started by `show_and_start`."""
+        """Build everything; `start_services` starts the trainer."""
         super().__init__()
         self.trainer = trainer
         self._preferences = preferences
@@ -116,7 +81,8 @@ class MainWindow(QMainWindow):
         self.train_page = TrainPage()
         self._add_page(self.tr("Train"), self.train_page)
         self._build_layout()
-        self._build_menus()
+        self._menus = Menus(self.menuBar(), preferences.appearance)
+        self._connect_menus()
 
         self._machine_reader = MachineReader(self)
         self._machine_reader.found.connect(self._machine_found)
@@ -135,9 +101,9 @@ class MainWindow(QMainWindow):
         trainer.state_changed.connect(self._state_changed)
         trainer.engine_ready.connect(self._engine_ready)
         trainer.engine_lost.connect(self.show_failure)
-        trainer.job_started.connect(self._job_started)
-        trainer.steps_done.connect(self._steps_done)
-        trainer.epoch_done.connect(self._epoch_done)
+        trainer.job_started.connect(self.train_page.start)
+        trainer.steps_done.connect(self.train_page.add_steps)
+        trainer.epoch_done.connect(self.train_page.add_epoch)
         trainer.job_ended.connect(self._job_ended)
         trainer.job_failed.connect(self._job_failed)
         trainer.weights_saved.connect(self._weights_saved)
@@ -192,62 +158,16 @@ class MainWindow(QMainWindow):
         row.addLayout(right, 1)
         self.setCentralWidget(central)
 
-    def _build_menus(self) -> None:
-        file_menu = self.menuBar().addMenu(self.tr("File"))
-        self._save_action = self._add_action(
-            file_menu, self.tr("Save network…"), self._ask_where_to_save, QKeySequence("Ctrl+S")
-        )
-        quit_action = self._add_action(
-            file_menu, self.tr("Quit"), self.close, QKeySequence("Ctrl+Q")
-        )
-        quit_action.setMenuRole(QAction.MenuRole.QuitRole)
-
-        run_menu = self.menuBar().addMenu(self.tr("Run"))
-        self._start_action = self._add_action(
-            run_menu, self.tr("Start"), self.start_training, QKeySequence("Ctrl+R")
-        )
-        self._pause_action = self._add_action(
-            run_menu,
-            self.tr("Pause"),
-            self.train_page.progress.pause_button.click,
-            QKeySequence("Ctrl+P"),
-        )
-        self._stop_action = self._add_action(
-            run_menu,
-            self.tr("Stop"),
-            self.train_page.progress.stop_button.click,
-            QKeySequence("Ctrl+."),
-        )
-
-        view_menu = self.menuBar().addMenu(self.tr("View"))
-        self._add_action(view_menu, self.tr("Fit plots"), self._fit_plots, QKeySequence("Ctrl+0"))
-        appearance_menu = view_menu.addMenu(self.tr("Appearance"))
-        self._appearances = QActionGroup(self)
-        for appearance, text in (
-            ("automatic", self.tr("Automatic")),
-            ("light", self.tr("Light")),
-            ("dark", self.tr("Dark")),
-        ):
-            action = appearance_menu.addAction(text)
-            action.setCheckable(True)
-            action.setData(appearance)
-            action.setChecked(appearance == self._preferences.appearance)
-            self._appearances.addAction(action)
-        self._appearances.triggered.connect(self._appearance_chosen)
-
-        help_menu = self.menuBar().addMenu(self.tr("Help"))
-        about = self._add_action(help_menu, self.tr("About Metal Trainer"), self._show_about)
-        about.setMenuRole(QAction.MenuRole.AboutRole)
-
-    def _add_action(
-        self, menu: object, text: str, slot: object, shortcut: QKeySequence | None = None
-    ) -> QAction:
-        action = QAction(text, self)
-        if shortcut is not None:
-            action.setShortcut(shortcut)
-        action.triggered.connect(slot)
-        menu.addAction(action)  # type: ignore[attr-defined]
-        return action
+    def _connect_menus(self) -> None:
+        menus, progress = self._menus, self.train_page.progress
+        menus.save.triggered.connect(self._ask_where_to_save)
+        menus.quit.triggered.connect(self.close)
+        menus.start.triggered.connect(self.start_training)
+        menus.pause.triggered.connect(progress.pause_button.click)
+        menus.stop.triggered.connect(progress.stop_button.click)
+        menus.fit.triggered.connect(self._fit_plots)
+        menus.appearance_chosen.connect(self.set_appearance)
+        menus.about.triggered.connect(self._show_about)
 
     # What the user does --------------------------------------------------------------------------
 
@@ -290,10 +210,7 @@ class MainWindow(QMainWindow):
         self.train_page.loss_plot.fit()
         self.train_page.accuracy_plot.fit()
 
-    @Slot(QAction)
-    def _appearance_chosen(self, action: QAction) -> None:
-        self.set_appearance(action.data())
-
+    @Slot(object)
     def set_appearance(self, appearance: Appearance) -> None:
         """Change between light, dark and the system's choice, and remember it."""
         self._preferences.appearance = appearance
@@ -352,18 +269,6 @@ class MainWindow(QMainWindow):
         self.form.set_devices(event.devices)
 
     @Slot(object)
-    def _job_started(self, event: JobStarted) -> None:
-        self.train_page.start(event)
-
-    @Slot(object)
-    def _steps_done(self, event: StepsDone) -> None:
-        self.train_page.add_steps(event)
-
-    @Slot(object)
-    def _epoch_done(self, event: EpochDone) -> None:
-        self.train_page.add_epoch(event)
-
-    @Slot(object)
     def _job_ended(self, event: JobEnded) -> None:
         epochs = self.train_page.epoch_table.epoch_model.epochs
         if event.outcome == "finished" and epochs:
@@ -417,11 +322,11 @@ class MainWindow(QMainWindow):
     def _refresh_actions(self) -> None:
         can_start = self.form.config() is not None and self._state.can_start
         self.start_button.setEnabled(can_start)
-        self._start_action.setEnabled(can_start)
+        self._menus.start.setEnabled(can_start)
         progress = self.train_page.progress
-        self._pause_action.setText(progress.pause_button.text())
-        self._pause_action.setEnabled(progress.pause_button.isEnabled())
-        self._stop_action.setEnabled(progress.stop_button.isEnabled())
+        self._menus.pause.setText(progress.pause_button.text())
+        self._menus.pause.setEnabled(progress.pause_button.isEnabled())
+        self._menus.stop.setEnabled(progress.stop_button.isEnabled())
 
     def _save_preferences(self) -> None:
         if self._preferences.save():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Slot
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSplitter, QVBoxLayout, QWidget
 
 from macapp.ui import theme
@@ -56,6 +56,7 @@ class TrainPage(QWidget):
         layout.addWidget(split, 1)
         layout.addWidget(self.progress)
 
+    @Slot(object)
     def start(self, event: JobStarted) -> None:
         """Make room for a new run."""
         self.loss_plot.start(steps_per_epoch=event.steps_per_epoch, epochs=event.epochs)
@@ -63,11 +64,13 @@ class TrainPage(QWidget):
         self.epoch_table.clear()
         self.progress.start(event)
 
+    @Slot(object)
     def add_steps(self, event: StepsDone) -> None:
         """Show trained steps."""
         self.loss_plot.append(event)
         self.progress.add_steps(event)
 
+    @Slot(object)
     def add_epoch(self, event: EpochDone) -> None:
         """Show a finished epoch."""
         self.loss_plot.append_epoch(event)

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QLineEdit, QListWidget, QPushButton
 from macapp.protocol import TrainingConfig
 from macapp.trainer import Trainer, TrainerState
 from tests import fake_engines
+from tests.test_trainer import SIGNALS
 from tests.ui.conftest import OpenWindow, press
 
 if TYPE_CHECKING:
@@ -78,20 +79,7 @@ def test_20000_emissions_of_each_kind_of_qt_signal(qtbot: QtBot) -> None:
     assert receiver.count == 7 * EMISSIONS
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "state_changed",
-        "engine_ready",
-        "engine_lost",
-        "job_started",
-        "steps_done",
-        "epoch_done",
-        "job_ended",
-        "job_failed",
-        "weights_saved",
-    ],
-)
+@pytest.mark.parametrize("name", ["state_changed", *SIGNALS])
 def test_20000_emissions_of_each_signal_of_the_trainer(qtbot: QtBot, name: str) -> None:
     trainer = Trainer(fake_engines.quick, "unused")
     receiver = Receiver()
