@@ -96,11 +96,14 @@ def _read_checked(path: Path, expected: str) -> bytes:
         raise UserError(
             Failure(
                 Message(
-                    QT_TRANSLATE_NOOP("Message", "The data file {file} cannot be read."),
-                    {"file": path.name},
+                    QT_TRANSLATE_NOOP(
+                        "Message",
+                        "The data file {file}, with the SHA-256 digest {expected}, cannot be read.",
+                    ),
+                    {"file": path.name, "expected": expected},
                 ),
                 _REINSTALL,
-                f"{path}\n{error}\nexpected SHA-256 {expected}",
+                f"{path}\n{error}",
             )
         ) from error
     found = hashlib.sha256(content).hexdigest()
