@@ -189,6 +189,9 @@ class Chart(pg.PlotWidget):  # type: ignore[misc]
             if symbols:
                 curve.setSymbolBrush(pen)
                 curve.setSymbolPen(pen)
+                # The legend asks the scatter plot, which else learns of it with the first point.
+                curve.scatter.setBrush(pen)
+                curve.scatter.setPen(pen)
 
     @Slot(object)
     def _keep_zoom(self, _axes: object) -> None:

@@ -32,7 +32,7 @@ class LossPlot(Chart):
         self.set_titles(
             self.tr("Loss"),
             self.tr("Training step (one batch each)"),
-            self.tr("Loss (mean negative log-likelihood)"),
+            self.tr("Loss (nats)"),
         )
         self._loss_curve = self.add_curve(self.tr("each step"), "loss")
         self._smoothed_curve = self.add_curve(self.tr("smoothed"), "smoothed")
