@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from macapp import machine
 from macapp.machine import Gpu, Machine
+from tests.processes import still_running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -380,8 +381,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(script: str) -> None:
     assert machine.run_command(["sh", "-c", f"echo begun; {script}"], 0.3) == ""
     assert time.monotonic() - started < 5
     left = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "61"]]
-    _, alive = psutil.wait_procs(left, timeout=5)
-    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+    assert still_running(left, 5) == []
 
 
 def test_this_machine() -> None:

@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from macapp import app
 from tests import fake_engines
+from tests.processes import still_running
 from tests.ui.conftest import press
 
 if TYPE_CHECKING:
@@ -105,5 +106,4 @@ def test_the_app_opens_with_any_home_and_ends_with_ctrl_c(
         process.kill()
     assert "Traceback" not in errors, errors
     assert process.returncode == -signal.SIGINT
-    _, alive = psutil.wait_procs(children, timeout=2)
-    assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
+    assert still_running(children, 2) == []

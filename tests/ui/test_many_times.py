@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QLineEdit, QListWidget, QPushButton
 from macapp.protocol import TrainingConfig
 from macapp.trainer import Trainer, TrainerState
 from tests import fake_engines
+from tests.processes import still_running
 from tests.test_trainer import SIGNALS
 from tests.ui.conftest import OpenWindow, press
 
@@ -124,8 +125,7 @@ def _cycle(moment: str) -> tuple[int, list[psutil.Process]]:
     assert lines == []  # no warning of Qt, no traceback
     left = [process for process in psutil.process_iter() if _session(process) == app.pid]
     # Python's own resource tracker goes a moment after the app whose pipe it holds.
-    _, alive = psutil.wait_procs(left, timeout=2)
-    return app.returncode, alive
+    return app.returncode, still_running(left, 2)
 
 
 def _session(process: psutil.Process) -> int | None:

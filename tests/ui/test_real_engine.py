@@ -18,6 +18,7 @@ from macapp import resources
 from macapp.engine import process
 from macapp.protocol import TrainingConfig
 from macapp.trainer import Trainer, TrainerState
+from tests.processes import still_running
 from tests.ui.conftest import OpenWindow, press, rows, state
 
 if TYPE_CHECKING:
@@ -159,8 +160,7 @@ def test_a_killed_window_leaves_no_engine(
     children = psutil.Process(app_process.pid).children(recursive=True)
     app_process.kill()
     app_process.wait()
-    _, alive = psutil.wait_procs(children, timeout=2)
-    assert alive == []
+    assert still_running(children, 2) == []
 
 
 def test_the_trainer_needs_no_window(qtbot: QtBot) -> None:
