@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,10 +75,12 @@ def settings_path() -> Path:
     return Path(folder) / "settings.ini"
 
 
-def make_window(preferences: Preferences) -> MainWindow:
-    """Return the main window with a trainer for the real engine."""
+def make_window(app: QApplication, preferences: Preferences) -> MainWindow:
+    """Return the main window, in the appearance remembered, with a trainer for the real engine."""
+    apply_appearance = partial(theme.apply, app)
+    apply_appearance(preferences.appearance)
     trainer = Trainer(process.main, str(resources.folder()))
-    window = MainWindow(trainer, preferences)
+    window = MainWindow(trainer, preferences, apply_appearance)
     trainer.setParent(window)
     return window
 
@@ -87,8 +90,7 @@ def run() -> int:
     app = make_application(sys.argv[:1])
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in a terminal ends the app
     preferences = Preferences(settings_path())
-    theme.apply(app, preferences.appearance)
-    window = make_window(preferences)
+    window = make_window(app, preferences)
     reporter = ErrorReporter(window)
     reporter.failed.connect(window.show_failure)
     reporter.install()

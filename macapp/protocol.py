@@ -430,10 +430,11 @@ class JobResumed(msgspec.Struct, frozen=True):
 
 
 class JobEnded(msgspec.Struct, frozen=True):
-    """The job is over and all went well."""
+    """The job is over and nothing went wrong."""
 
     job: int
-    outcome: Literal["finished", "stopped"]
+    outcome: Literal["finished", "stopped", "forced", "cancelled"]
+    """Stopped between two steps; by force, so that its network is lost; or before it began."""
 
 
 class JobFailed(msgspec.Struct, frozen=True):

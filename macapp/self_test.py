@@ -18,7 +18,6 @@ from PySide6.QtWidgets import QApplication, QPushButton
 
 from macapp import __version__, app
 from macapp.protocol import EpochDone, StepsDone, Versions
-from macapp.ui import theme
 from macapp.ui.live_plot import LossPlot
 from macapp.ui.preferences import Preferences
 
@@ -79,8 +78,7 @@ def run(
         # Settings of its own: the test must neither depend on the user's nor change them.
         preferences = Preferences(Path(folder) / "settings.ini")
         preferences.appearance = appearance
-        theme.apply(application, appearance)
-        window = app.make_window(preferences)
+        window = app.make_window(application, preferences)
         window.resize(*size)
         test = SelfTest(window, device=device, epochs=epochs, screenshots=screenshots)
         report = test.run(application)

@@ -228,7 +228,7 @@ class Trainer(QThread):
                 else:
                     self._set_state(TrainerState.WAITING)
             case Stop() if self._job is not None and not self._engine_is_ready:
-                self._end_job(JobEnded(self._job.job, "stopped"))
+                self._end_job(JobEnded(self._job.job, "cancelled"))
                 self._set_state(TrainerState.PREPARING)
             case Stop() if self._job is not None and engine is not None:
                 engine.send(request)
@@ -293,7 +293,7 @@ class Trainer(QThread):
         job, was_ready = self._job, self._engine_is_ready
         self._engine_is_ready = False
         if job is not None and self._force_stopped:
-            self._end_job(JobEnded(job.job, "stopped"))
+            self._end_job(JobEnded(job.job, "forced" if was_ready else "cancelled"))
         elif was_ready and job is not None:
             self._end_job(JobFailed(job.job, outcome.failure(had_job=True)))
         elif was_ready:

@@ -101,7 +101,7 @@ def test_a_waiting_job_can_be_stopped(start: StartTrainer) -> None:
     run = start(fake_engines.late)
     job = run.trainer.train(TrainingConfig(epochs=1))
     run.trainer.stop()
-    assert run.wait_for(JobEnded, 900) == JobEnded(job, "stopped")
+    assert run.wait_for(JobEnded, 900) == JobEnded(job, "cancelled")
     run.wait_for_state(TrainerState.READY)
     assert run.epochs == []
 
@@ -207,7 +207,7 @@ def test_force_stop_replaces_an_engine_that_does_not_answer(start: StartTrainer)
     run.trainer.stop()
     run.wait_for_state(TrainerState.STOPPING)
     run.trainer.force_stop()
-    assert run.wait_for(JobEnded) == JobEnded(job, "stopped")
+    assert run.wait_for(JobEnded) == JobEnded(job, "forced")
     run.wait_for_state(TrainerState.READY)
 
 

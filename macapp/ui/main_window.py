@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from PySide6.QtCore import QSize, Qt, Slot
 from PySide6.QtWidgets import (
-    QApplication,
     QFileDialog,
     QHBoxLayout,
     QListWidget,
@@ -32,6 +31,8 @@ from macapp.ui.train_page import TrainPage
 from macapp.ui.vertical_scroll import VerticalScroll
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from PySide6.QtGui import QCloseEvent
 
     from macapp.machine import Machine
@@ -54,11 +55,23 @@ QUIT_MS = 4500
 class MainWindow(QMainWindow):
     """One window: sidebar, settings with the device card, pages."""
 
-    def __init__(self, trainer: Trainer, preferences: Preferences) -> None:
-        """Build everything; `start_services` starts the trainer."""
+    def __init__(
+        self,
+        trainer: Trainer,
+        preferences: Preferences,
+        apply_appearance: Callable[[Appearance], None],
+    ) -> None:
+        """Build everything; `start_services` starts the trainer.
+
+        Args:
+            trainer: does what is asked for here.
+            preferences: what is remembered between two starts.
+            apply_appearance: makes the whole app light or dark.
+        """
         super().__init__()
         self.trainer = trainer
         self._preferences = preferences
+        self._apply_appearance = apply_appearance
         self._state = TrainerState.PREPARING
         self._machine: Machine | None = None
         self._engine: EngineReady | None = None
@@ -215,9 +228,7 @@ class MainWindow(QMainWindow):
         """Change between light, dark and the system's choice, and remember it."""
         self._preferences.appearance = appearance
         self._save_preferences()
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
-        theme.apply(app, appearance)
+        self._apply_appearance(appearance)
 
     @Slot()
     def _ask_where_to_save(self) -> None:
@@ -270,12 +281,20 @@ class MainWindow(QMainWindow):
 
     @Slot(object)
     def _job_ended(self, event: JobEnded) -> None:
-        epochs = self.train_page.epoch_table.epoch_model.epochs
-        if event.outcome == "finished" and epochs:
-            text = self.tr("Finished: {percent} % of the test pictures are classified correctly.")
-            text = text.format(percent=words.number(100 * epochs[-1].test_accuracy, 2))
-        else:
-            text = self.tr("Stopped. What was learned is kept: File → Save network.")
+        match event.outcome:
+            case "finished":
+                last = self.train_page.epoch_table.epoch_model.epochs[-1]
+                text = self.tr(
+                    "Finished: {percent} % of the test pictures are classified correctly."
+                ).format(percent=words.number(100 * last.test_accuracy, 2))
+            case "stopped":
+                text = self.tr("Stopped. What was learned is kept: File → Save network.")
+            case "forced":
+                text = self.tr(
+                    "Stopped by force. The finished epochs are kept, the network is not."
+                )
+            case "cancelled":
+                text = self.tr("Stopped before the training began.")
         self.train_page.progress.finish(text)
 
     @Slot(object)

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from PySide6.QtCore import Qt
 
 from macapp.trainer import Trainer, TrainerState
+from macapp.ui import theme
 from macapp.ui.main_window import MainWindow
 from macapp.ui.preferences import Preferences
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from PySide6.QtWidgets import QAbstractButton
+    from PySide6.QtWidgets import QAbstractButton, QApplication
     from pytestqt.qtbot import QtBot
 
 OpenWindow = Callable[..., MainWindow]
@@ -25,7 +27,7 @@ def preferences(tmp_path: Path) -> Preferences:
 
 
 @pytest.fixture
-def open_window(qtbot: QtBot, preferences: Preferences) -> Iterator[OpenWindow]:
+def open_window(qapp: QApplication, qtbot: QtBot, preferences: Preferences) -> Iterator[OpenWindow]:
     """Return a function that opens the real window on a given engine."""
     windows: list[MainWindow] = []
 
@@ -33,7 +35,7 @@ def open_window(qtbot: QtBot, preferences: Preferences) -> Iterator[OpenWindow]:
         engine: Any, *, wait_until_ready: bool = True, resources: object = "unused"
     ) -> MainWindow:
         trainer = Trainer(engine, str(resources))
-        window = MainWindow(trainer, preferences)
+        window = MainWindow(trainer, preferences, partial(theme.apply, qapp))
         trainer.setParent(window)
         windows.append(window)
         window.show()

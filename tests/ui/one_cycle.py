@@ -48,7 +48,7 @@ class Hand(QObject):
 def main(moment: str) -> int:
     application = app.make_application(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
-        window = app.make_window(Preferences(Path(folder) / "settings.ini"))
+        window = app.make_window(application, Preferences(Path(folder) / "settings.ini"))
         hand = Hand(window, moment)
         window.show()
         QTimer.singleShot(0, hand.start)

@@ -136,6 +136,18 @@ def test_a_stop_without_an_answer_can_be_forced(
     press(progress.stop_button, qtbot)
     wait_for(window, qtbot, TrainerState.READY)
     assert window.start_button.isEnabled()
+    assert "Stopped by force" in progress.text
+
+
+def test_a_waiting_run_can_be_stopped(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window(fake_engines.late, wait_until_ready=False)
+    progress = window.train_page.progress
+    press(window.start_button, qtbot)
+    qtbot.waitUntil(progress.stop_button.isEnabled)
+    press(progress.stop_button, qtbot)
+    wait_for(window, qtbot, TrainerState.READY)
+    assert progress.text == "Stopped before the training began."
+    assert rows(window) == 0
 
 
 def test_quitting_asks_once_while_training(open_window: OpenWindow, qtbot: QtBot) -> None:
