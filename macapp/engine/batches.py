@@ -21,7 +21,8 @@ GATHERED_PICTURES = 2048
 class ResidentBatches:
     """All pictures on the device, scaled once; one gather shuffles many batches.
 
-    A batch is then a view: no operator and no transfer at a step.
+    A batch is then a view: no operator and no transfer at a step. Where a batch must not be a
+    view, it has a gather of its own.
     """
 
     def __init__(self, split: Split, dataset: Dataset, device: Device) -> None:
@@ -37,7 +38,9 @@ class ResidentBatches:
 
     def epoch(self, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (images, labels) in ``order``, an int64 permutation on the CPU."""
-        gathered = max(1, GATHERED_PICTURES // batch_size) * batch_size
+        gathered = batch_size
+        if self._device.batches_may_be_views:
+            gathered *= max(1, GATHERED_PICTURES // batch_size)
         for chosen in torch.split(self._device.put(order), gathered):
             images = self._images.index_select(0, chosen)
             labels = self._labels.index_select(0, chosen)

@@ -26,6 +26,8 @@ class Device:
     kind: ClassVar[DeviceKind]
     memory_format: ClassVar[torch.memory_format] = torch.contiguous_format
     """The layout of pictures and convolution weights that is fastest here and right."""
+    batches_may_be_views: ClassVar[bool] = True
+    """Whether a batch may be part of a larger tensor: cheaper, where offsets are honoured."""
 
     def __init__(self, torch_device: str | None = None) -> None:
         """Use ``torch_device``, by default the device of this kind."""
@@ -85,10 +87,13 @@ class Mps(Device):
     """Metal, through torch's MPS backend.
 
     Plain contiguous float32 only: channels_last gave wrong gradients and aborts
-    (pytorch#175189, #175190), asynchronous copies wrong numbers (#139550, #189690).
+    (pytorch#175189, #175190), asynchronous copies wrong numbers (#139550, #189690). Operators
+    have read a tensor from the start of its storage and not from its offset, one of them where
+    it was laid out as channels_last, which pictures of one channel always are (#133520, #174345).
     """
 
     kind = "mps"
+    batches_may_be_views = False
 
     def __init__(self, torch_device: str | None = None) -> None:
         """Remember the thread: a second one on MPS crashes the process (pytorch#197805)."""

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from macapp import resources
 from macapp.engine import datasets, devices, networks, training
 from macapp.protocol import StepsDone, TrainingConfig
+from tests.engine.fake_mps import FakeMps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def article_step() -> Counter[str]:
     return counter.counts
 
 
-def our_steps(steps: int) -> float:
+def our_steps(steps: int, device: devices.Device) -> float:
     """Return the operators a step of ours, everything between two messages counted in."""
     config = TrainingConfig(epochs=1, device="cpu")
     network, dataset, _ = training.assemble(config, resources.folder())
@@ -74,7 +75,7 @@ def our_steps(steps: int) -> float:
         mean=dataset.mean,
         std=dataset.std,
     )
-    events = training.train(config, network, small, devices.Cpu())
+    events = training.train(config, network, small, device)
     counted = 0
     counter = OperatorCounter()
     with counter:
@@ -91,7 +92,11 @@ def our_steps(steps: int) -> float:
 def main() -> None:
     """Count, and print."""
     article = article_step()
-    print(json.dumps({"a": sum(article.values()), "c": round(our_steps(200), 2)}))
+    ours = {
+        "c": round(our_steps(200, devices.Cpu()), 2),
+        "c_as_on_metal": round(our_steps(200, FakeMps()), 2),
+    }
+    print(json.dumps({"a": sum(article.values()), **ours}))
 
 
 if __name__ == "__main__":

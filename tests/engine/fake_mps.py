@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
+from torch import nn
 
 from macapp.engine.devices import Mps
-
-if TYPE_CHECKING:
-    import torch
 
 
 class FakeMps(Mps):
@@ -16,6 +14,18 @@ class FakeMps(Mps):
     def __init__(self) -> None:
         super().__init__("cpu")
         self.reads = 0
+
+    def place(self, network: nn.Module) -> nn.Module:
+        placed = super().place(network)
+        placed.register_forward_pre_hook(self._check_batch)
+        return placed
+
+    @staticmethod
+    def _check_batch(_network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        (images,) = inputs
+        assert images.is_contiguous()
+        assert images.storage_offset() == 0
+        assert images.dtype == torch.float32
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         self.reads += 1
