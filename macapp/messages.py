@@ -7,7 +7,7 @@ prints it as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Value: TypeAlias = "str | int | float | Message"
+Topic: TypeAlias = Literal["", "unavailable", "memory", "operators", "crash", "garbage", "numbers"]
+"""A chapter of the Help page; "" is none."""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -55,6 +57,10 @@ class Failure(msgspec.Struct, frozen=True):
     """What to do now."""
     details: str = ""
     """For *Copy diagnostics*: a traceback, a signal, lines from stderr. Never shown unfolded."""
+    topic: Topic = ""
+    """The chapter of the Help page that explains it."""
+    blames_device: bool = False
+    """Whether the same run may well succeed on another device."""
 
 
 class UserError(Exception):

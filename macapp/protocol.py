@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message
+from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message, Topic
 
 DeviceKind: TypeAlias = Literal["cpu", "mps", "cuda"]
 Number: TypeAlias = "int | float"
@@ -306,11 +306,24 @@ def format_number(value: Number) -> str:
 # Commands: window to engine --------------------------------------------------------------------
 
 
+class Folders(msgspec.Struct, frozen=True):
+    """What the engine is told at its start: it looks for no folder by itself."""
+
+    resources: str
+    """Holds the data files; only read."""
+    cache: str = ""
+    """For the result of the smoke test; "" keeps none."""
+    checkpoints: str = ""
+    """For the state at the end of the last epoch; "" keeps none."""
+
+
 class StartTraining(msgspec.Struct, frozen=True):
     """Train as configured. Jobs wait for each other; one runs at a time."""
 
     job: int
     config: TrainingConfig
+    checkpoint: str = ""
+    """Go on from this file, which a `CheckpointSaved` named; "" begins anew."""
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -337,23 +350,56 @@ class SaveWeights(msgspec.Struct, frozen=True):
     path: str
 
 
+class Inspect(msgspec.Struct, frozen=True):
+    """Say what a run would need, without training; `Inspection` answers."""
+
+    config: TrainingConfig
+
+
+class CheckDevices(msgspec.Struct, frozen=True):
+    """Test the GPU again, whatever is remembered of it; `DevicesFound` answers."""
+
+
 class Quit(msgspec.Struct, frozen=True):
     """End the engine after the step in progress."""
 
 
-Command: TypeAlias = StartTraining | Pause | Resume | Stop | SaveWeights | Quit
+Request: TypeAlias = SaveWeights | Inspect | CheckDevices
+"""A command that is answered between two steps of a job, or at once when none runs."""
+Command: TypeAlias = StartTraining | Pause | Resume | Stop | Request | Quit
 
 # Events: engine to window ----------------------------------------------------------------------
+
+
+Verdict: TypeAlias = Literal[
+    "ready",
+    "checking",
+    "not_here",
+    "not_built",
+    "macos_too_old",
+    "intel",
+    "rosetta",
+    "virtual_machine",
+    "no_access",
+    "failed",
+]
 
 
 class DeviceStatus(msgspec.Struct, frozen=True):
     """Whether a device can train here, and why (not)."""
 
     kind: DeviceKind
-    ready: bool
+    verdict: Verdict
     reason: Message
+    remedy: Message | None = None
+    """What the user can do about it; None when there is nothing to do."""
     details: str = ""
-    """For *Copy diagnostics*: what PyTorch said."""
+    """For *Copy diagnostics*: the facts behind the verdict, what PyTorch said."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be trained on."""
+        return self.verdict == "ready"
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -371,6 +417,29 @@ class EngineReady(msgspec.Struct, frozen=True):
 
     versions: Versions
     devices: tuple[DeviceStatus, ...]
+    """One of them may still be "checking": `DevicesFound` follows."""
+
+
+class DevicesFound(msgspec.Struct, frozen=True):
+    """The devices were tested; their states replace those known before."""
+
+    devices: tuple[DeviceStatus, ...]
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """The answer to `Inspect`: what a run as configured would meet."""
+
+    config: TrainingConfig
+    device: DeviceKind
+    on_cpu: tuple[str, ...]
+    """The operators of a training step that ``device`` lacks, so that the CPU computes them."""
+    is_complete: bool
+    """False if PyTorch's list of operators is not there, so that ``on_cpu`` says nothing."""
+    needed_bytes: int
+    """An estimate for the network, its optimizer and one batch."""
+    free_bytes: int
+    fitting_batch_size: int
+    """The largest power-of-two part of the batch that fits; 0 if not even one picture does."""
 
 
 class JobStarted(msgspec.Struct, frozen=True):
@@ -382,6 +451,18 @@ class JobStarted(msgspec.Struct, frozen=True):
     """How many trainable numbers the network has."""
     steps_per_epoch: int
     epochs: int
+    first_epoch: int = 1
+    """More than 1 when a run is continued."""
+    first_step: int = 1
+
+
+class DeviceMemory(msgspec.Struct, frozen=True):
+    """Memory that the engine holds on its GPU, in bytes, between two steps."""
+
+    allocated: int
+    """In tensors."""
+    reserved: int
+    """From the driver: tensors, freed memory kept for the next ones, compiled programs."""
 
 
 class StepsDone(msgspec.Struct, frozen=True, eq=False):
@@ -396,6 +477,39 @@ class StepsDone(msgspec.Struct, frozen=True, eq=False):
     """One training loss a step, shape (steps,)."""
     epoch_seconds: float
     """Time trained in this epoch so far, pauses left out."""
+    memory: DeviceMemory | None = None
+    """None on the CPU, or when the device does not say."""
+
+
+class StillTesting(msgspec.Struct, frozen=True):
+    """The test pass after an epoch goes on; sent about once a second."""
+
+    job: int
+
+
+class BatchHalved(msgspec.Struct, frozen=True):
+    """Memory ran out: the epoch begins anew, from its first weights, with half the batch."""
+
+    job: int
+    epoch: int
+    """Counted from 1."""
+    step: int
+    """The last step that still counts; what was sent of later ones is void."""
+    batch_size: int
+    """The new one."""
+    steps_per_epoch: int
+
+
+class RunNotice(msgspec.Struct, frozen=True):
+    """Something about a run that its owner should know; training goes on.
+
+    A later notice of the same kind replaces the earlier one.
+    """
+
+    job: int
+    kind: Literal["fallback", "garbage", "batch", "memory", "sleep", "growth", "checkpoint"]
+    message: Message
+    topic: Topic = ""
 
 
 class EpochDone(msgspec.Struct, frozen=True):
@@ -415,6 +529,16 @@ class EpochDone(msgspec.Struct, frozen=True):
     test_accuracy: float
     """Share of the test pictures classified correctly, 0 to 1."""
     test_seconds: float
+    slept: bool = False
+    """Whether the computer slept meanwhile, so that ``seconds`` is not worth comparing."""
+
+
+class CheckpointSaved(msgspec.Struct, frozen=True):
+    """The state at the end of an epoch is on disk: `StartTraining` can go on from it."""
+
+    job: int
+    epoch: int
+    path: str
 
 
 class JobPaused(msgspec.Struct, frozen=True):
@@ -451,11 +575,15 @@ class WeightsSaved(msgspec.Struct, frozen=True):
     failure: Failure | None
 
 
+Progress: TypeAlias = (
+    JobStarted | StepsDone | StillTesting | EpochDone | CheckpointSaved | BatchHalved | RunNotice
+)
+"""What a run says while it goes on."""
 Event: TypeAlias = (
     EngineReady
-    | JobStarted
-    | StepsDone
-    | EpochDone
+    | DevicesFound
+    | Inspection
+    | Progress
     | JobPaused
     | JobResumed
     | JobEnded

@@ -22,6 +22,7 @@ from macapp.protocol import (
     EngineReady,
     EpochDone,
     Event,
+    Folders,
     JobEnded,
     JobFailed,
     JobPaused,
@@ -47,9 +48,9 @@ FLOOD = 20_000
 READY = EngineReady(
     Versions(metal_trainer="0", python="3", torch="9.9", torchvision="9", numpy="2"),
     (
-        DeviceStatus("mps", False, Message("Metal exists only on a Mac.")),
-        DeviceStatus("cuda", False, Message("No NVIDIA GPU was found.")),
-        DeviceStatus("cpu", True, Message("Ready, with 2 threads.")),
+        DeviceStatus("mps", "not_here", Message("Metal exists only on a Mac.")),
+        DeviceStatus("cuda", "not_here", Message("No NVIDIA GPU was found.")),
+        DeviceStatus("cpu", "ready", Message("Ready, with 2 threads.")),
     ),
 )
 
@@ -57,6 +58,14 @@ READY = EngineReady(
 def say(connection: Connection, *events: Event) -> None:
     """Send events as the engine does: a tuple in one message."""
     connection.send(events)
+
+
+def next_job(connection: Connection) -> StartTraining | None:
+    """Return the next job; requests in between stay unanswered. None: it is over."""
+    while not isinstance(command := connection.recv(), Quit):
+        if isinstance(command, StartTraining):
+            return command
+    return None
 
 
 class FakeEngine:
@@ -126,23 +135,23 @@ def _with(connection: Connection, stderr: Connection) -> None:
     stderr.close()
 
 
-def quick(connection: Connection, stderr: Connection, _resources: str) -> None:
+def quick(connection: Connection, stderr: Connection, _folders: Folders) -> None:
     """Trains without taking time."""
     _with(connection, stderr)
     FakeEngine(connection).run()
 
 
-def slow(connection: Connection, stderr: Connection, _resources: str) -> None:
+def slow(connection: Connection, stderr: Connection, _folders: Folders) -> None:
     """Takes 50 ms for ten steps."""
     _with(connection, stderr)
     FakeEngine(connection, 0.05).run()
 
 
-def floods(connection: Connection, stderr: Connection, _resources: str) -> None:
+def floods(connection: Connection, stderr: Connection, _folders: Folders) -> None:
     """Sends a message a step, as fast as the pipe takes them: far more than a real engine."""
     _with(connection, stderr)
     say(connection, READY)
-    while isinstance(command := connection.recv(), StartTraining):
+    while command := next_job(connection):
         say(connection, JobStarted(command.job, "cpu", 21840, FLOOD, 1))
         for step in range(FLOOD):
             losses = np.array([step], np.float32)
@@ -151,45 +160,46 @@ def floods(connection: Connection, stderr: Connection, _resources: str) -> None:
         say(connection, epoch, JobEnded(command.job, "finished"))
 
 
-def late(connection: Connection, stderr: Connection, _resources: str) -> None:
+def late(connection: Connection, stderr: Connection, _folders: Folders) -> None:
     """Needs a second to get ready, like one that loads PyTorch."""
     _with(connection, stderr)
     time.sleep(1)
     FakeEngine(connection).run()
 
 
-def never_ready(connection: Connection, stderr: Connection, _resources: str) -> None:
+def never_ready(connection: Connection, stderr: Connection, _folders: Folders) -> None:
     """Dies on the way, saying why on file descriptor 2."""
     _with(connection, stderr)
     os.write(2, b"dyld: Symbol not found: _thing\n")
     os._exit(3)
 
 
-def deaf(connection: Connection, stderr: Connection, _resources: str) -> None:
+def deaf(connection: Connection, stderr: Connection, _folders: Folders) -> None:
     """Starts a job, and never hears or says anything again."""
     _with(connection, stderr)
     say(connection, READY)
-    command = connection.recv()
+    command = next_job(connection)
+    assert command is not None
     say(connection, JobStarted(command.job, "cpu", 21840, STEPS, command.config.epochs))
     while True:
         time.sleep(60)
 
 
-def leaves_a_child(connection: Connection, stderr: Connection, _resources: str) -> None:
+def leaves_a_child(connection: Connection, stderr: Connection, _folders: Folders) -> None:
     """Dies, while a process that it started holds its end of the pipe for stderr."""
     _with(connection, stderr)
     say(connection, READY)
-    connection.recv()
+    next_job(connection)
     child = subprocess.Popen(["sleep", "3"], start_new_session=True)
     os.write(2, f"child {child.pid}\n".encode())
     os._exit(4)
 
 
-def failing(connection: Connection, stderr: Connection, _resources: str) -> None:
+def failing(connection: Connection, stderr: Connection, _folders: Folders) -> None:
     """Answers every job with a failure that has a traceback in its details."""
     _with(connection, stderr)
     say(connection, READY)
-    while isinstance(command := connection.recv(), StartTraining):
+    while command := next_job(connection):
         failure = Failure(
             Message("There is not enough memory for this run."),
             Message("Choose a smaller batch size."),
@@ -198,8 +208,8 @@ def failing(connection: Connection, stderr: Connection, _resources: str) -> None
         say(connection, JobFailed(command.job, failure))
 
 
-def _dies_by(how: Callable[[], None]) -> Callable[[Connection, Connection, str], None]:
-    def main(connection: Connection, stderr: Connection, _resources: str) -> None:
+def _dies_by(how: Callable[[], None]) -> Callable[[Connection, Connection, Folders], None]:
+    def main(connection: Connection, stderr: Connection, _folders: Folders) -> None:
         _with(connection, stderr)
 
         class Dying(FakeEngine):
@@ -216,11 +226,11 @@ def _dies_by(how: Callable[[], None]) -> Callable[[Connection, Connection, str],
     return main
 
 
-def aborts(connection: Connection, stderr: Connection, resources: str) -> None:
+def aborts(connection: Connection, stderr: Connection, folders: Folders) -> None:
     """Aborts in the second epoch, as a failed assertion in Metal does."""
-    _dies_by(os.abort)(connection, stderr, resources)
+    _dies_by(os.abort)(connection, stderr, folders)
 
 
-def is_killed(connection: Connection, stderr: Connection, resources: str) -> None:
+def is_killed(connection: Connection, stderr: Connection, folders: Folders) -> None:
     """Is killed in the second epoch, as by a system without memory."""
-    _dies_by(lambda: os.kill(os.getpid(), signal.SIGKILL))(connection, stderr, resources)
+    _dies_by(lambda: os.kill(os.getpid(), signal.SIGKILL))(connection, stderr, folders)

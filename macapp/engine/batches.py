@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from macapp.engine.failures import is_out_of_memory
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -71,7 +73,12 @@ def make(split: Split, dataset: Dataset, device: Device) -> ResidentBatches | St
     Half of its free memory is left to the network, its gradients and everyone else.
     """
     if ResidentBatches.needed_bytes(split) <= device.free_bytes() // 2:
-        return ResidentBatches(split, dataset, device)
+        try:
+            return ResidentBatches(split, dataset, device)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        device.free_cache()
     return StreamedBatches(split, dataset, device)
 
 

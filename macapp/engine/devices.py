@@ -9,15 +9,13 @@ from __future__ import annotations
 import ctypes
 import platform
 import threading
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import psutil
 import torch
 from torch import Tensor, nn
 
-from macapp import machine
-from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message, UserError
-from macapp.protocol import DeviceKind, DeviceStatus
+from macapp.protocol import DeviceKind, DeviceMemory
 
 
 class Device:
@@ -55,6 +53,13 @@ class Device:
         """Return how many bytes of new tensors this device can take, as far as is known."""
         return int(psutil.virtual_memory().available)
 
+    def memory(self) -> DeviceMemory | None:
+        """Return what the engine holds on a GPU; None on the CPU, or when it does not say."""
+        return None
+
+    def free_cache(self) -> None:
+        """Give freed memory back to the system, so that a smaller batch finds it whole."""
+
     def may_fuse_optimizer(self) -> bool:
         """Return whether fused optimizer steps are worth trying here."""
         return True
@@ -76,12 +81,6 @@ class Cpu(Device):
         super().__init__(torch_device)
         _keep_freed_memory()
 
-    @staticmethod
-    def status() -> DeviceStatus:
-        """Return that the CPU is there, and how many threads compute."""
-        text = QT_TRANSLATE_NOOP("Message", "Ready, with {threads} threads.")
-        return DeviceStatus("cpu", True, Message(text, {"threads": torch.get_num_threads()}))
-
 
 class Mps(Device):
     """Metal, through torch's MPS backend.
@@ -100,11 +99,6 @@ class Mps(Device):
         super().__init__(torch_device)
         self._owner = threading.get_ident()
         self._marker = torch.zeros(1, device=self.torch_device)
-
-    @staticmethod
-    def status() -> DeviceStatus:
-        """Return whether Metal computes here, proved by one small multiplication."""
-        return DeviceStatus("mps", *_mps_verdict())
 
     def place(self, network: nn.Module) -> nn.Module:
         """Move the network here; every parameter must be contiguous (pytorch#118115, #192212)."""
@@ -147,6 +141,18 @@ class Mps(Device):
             return available
         return int(min(available, recommended() - torch.mps.driver_allocated_memory()))
 
+    def memory(self) -> DeviceMemory | None:
+        """Return the bytes in tensors, and those taken from Metal; neither waits for the GPU."""
+        self._check_thread()
+        return DeviceMemory(
+            int(torch.mps.current_allocated_memory()), int(torch.mps.driver_allocated_memory())
+        )
+
+    def free_cache(self) -> None:
+        """Empty the allocator's pools; the compiled graphs stay (pytorch#181485)."""
+        self._check_thread()
+        torch.mps.empty_cache()
+
     def may_fuse_optimizer(self) -> bool:
         """Fused steps came to MPS with torch 2.5."""
         return _torch_version() >= (2, 5)
@@ -166,11 +172,6 @@ class Cuda(Device):
 
     kind = "cuda"
 
-    @staticmethod
-    def status() -> DeviceStatus:
-        """Return whether an NVIDIA GPU computes here, proved by one small multiplication."""
-        return DeviceStatus("cuda", *_cuda_verdict())
-
     def synchronize(self) -> None:
         """Wait for the GPU."""
         torch.cuda.synchronize(self.torch_device)
@@ -178,6 +179,14 @@ class Cuda(Device):
     def free_bytes(self) -> int:
         """Return the free memory of the GPU."""
         return int(torch.cuda.mem_get_info(self.torch_device)[0])
+
+    def memory(self) -> DeviceMemory | None:
+        """Return the bytes in tensors, and those taken from the driver."""
+        return DeviceMemory(torch.cuda.memory_allocated(), torch.cuda.memory_reserved())
+
+    def free_cache(self) -> None:
+        """Give cached blocks back to the driver."""
+        torch.cuda.empty_cache()
 
 
 DEVICES: dict[DeviceKind, type[Cpu | Mps | Cuda]] = {"mps": Mps, "cuda": Cuda, "cpu": Cpu}
@@ -196,82 +205,6 @@ def _keep_freed_memory() -> None:
         libc.mallopt(-3, 32 * 2**20)  # the most that glibc allows
 
 
-def survey() -> tuple[DeviceStatus, ...]:
-    """Return the state of every kind of device."""
-    return tuple(device.status() for device in DEVICES.values())
-
-
-def choose(wanted: str) -> Device:
-    """Return the device for a configuration's ``device``; "auto" takes the first that is ready.
-
-    Raises:
-        UserError: the wanted device cannot train here.
-    """
-    kinds = list(DEVICES) if wanted == "auto" else [kind for kind in DEVICES if kind == wanted]
-    for kind in kinds:
-        status = DEVICES[kind].status()
-        if status.ready:
-            return DEVICES[kind]()
-    raise UserError(
-        Failure(
-            status.reason,
-            Message(QT_TRANSLATE_NOOP("Message", "Choose another device, for example the CPU.")),
-            status.details,
-        )
-    )
-
-
-_Verdict: TypeAlias = "tuple[bool, Message] | tuple[bool, Message, str]"
-
-
-def _mps_verdict() -> _Verdict:
-    if not torch.backends.mps.is_built():
-        if platform.system() == "Darwin":
-            text = QT_TRANSLATE_NOOP("Message", "This PyTorch was built without Metal.")
-        else:
-            text = QT_TRANSLATE_NOOP("Message", "Metal exists only on a Mac.")
-        return False, Message(text)
-    if not torch.backends.mps.is_available():
-        text = QT_TRANSLATE_NOOP(
-            "Message",
-            "PyTorch {torch} finds no usable Metal GPU on macOS {macos}. Its cause is an older "
-            "macOS than this PyTorch needs, a virtual machine, or an older Intel Mac.",
-        )
-        return False, Message(text, {"torch": _public_version(), "macos": machine.macos_version()})
-    return _proved("mps", QT_TRANSLATE_NOOP("Message", "Ready."))
-
-
-def _cuda_verdict() -> _Verdict:
-    if platform.system() == "Darwin":
-        text = QT_TRANSLATE_NOOP("Message", "CUDA needs an NVIDIA GPU; a Mac has Metal instead.")
-        return False, Message(text)
-    if torch.version.cuda is None:
-        text = QT_TRANSLATE_NOOP("Message", "This PyTorch was built without CUDA.")
-        return False, Message(text)
-    if not torch.cuda.is_available():
-        text = QT_TRANSLATE_NOOP("Message", "No NVIDIA GPU was found.")
-        return False, Message(text)
-    return _proved("cuda", QT_TRANSLATE_NOOP("Message", "Ready: {gpu}."))
-
-
-def _proved(kind: DeviceKind, ready_text: str) -> _Verdict:
-    """Compute 1 + 1 there: in a virtual machine MPS says it is available and then fails."""
-    try:
-        result = (torch.ones(2, device=kind) * 2).cpu().tolist()
-    except Exception as error:
-        text = QT_TRANSLATE_NOOP("Message", "It is there, but a first small task failed.")
-        return False, Message(text), f"{type(error).__name__}: {error}"
-    if result != [2.0, 2.0]:
-        text = QT_TRANSLATE_NOOP("Message", "It is there, but computes wrong numbers.")
-        return False, Message(text)
-    gpu = torch.cuda.get_device_name() if kind == "cuda" else ""
-    return True, Message(ready_text, {"gpu": gpu})
-
-
 def _torch_version() -> tuple[int, int]:
     major, minor = torch.__version__.split(".")[:2]
     return int(major), int(minor)
-
-
-def _public_version() -> str:
-    return torch.__version__.split("+")[0]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 
+from macapp import faults
 from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message, UserError
-
-# MPS raises a plain RuntimeError, CUDA a subclass of it, the CPU's allocator another text.
-_OUT_OF_MEMORY = re.compile(r"out of memory|Invalid buffer size|can't allocate memory", re.I)
 
 
 def describe(error: BaseException) -> Failure:
@@ -16,18 +13,10 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, UserError):
         return error.failure
     details = "".join(traceback.format_exception(error))
-    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
-        return Failure(
-            Message(QT_TRANSLATE_NOOP("Message", "There is not enough memory for this run.")),
-            Message(
-                QT_TRANSLATE_NOOP(
-                    "Message",
-                    "Choose a smaller batch size or close other apps, then start again. The "
-                    "epochs finished so far are kept.",
-                )
-            ),
-            details,
-        )
+    text = "out of memory" if isinstance(error, MemoryError) else f"{error}"
+    known = faults.recognise(text, details)
+    if known is not None:
+        return known
     return Failure(
         Message(QT_TRANSLATE_NOOP("Message", "The run stopped because of an unexpected error.")),
         Message(
@@ -38,4 +27,15 @@ def describe(error: BaseException) -> Failure:
             )
         ),
         details,
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out.
+
+    By text, since MPS raises a plain RuntimeError for it, CUDA a subclass and the CPU's
+    allocator a third thing.
+    """
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and faults.is_out_of_memory(str(error))
     )

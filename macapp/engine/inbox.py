@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from macapp.protocol import Command, Pause, Quit, Resume, SaveWeights, StartTraining, Stop
+from macapp.protocol import (
+    CheckDevices,
+    Command,
+    Inspect,
+    Pause,
+    Quit,
+    Request,
+    Resume,
+    SaveWeights,
+    StartTraining,
+    Stop,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-
-Request: TypeAlias = SaveWeights
-"""A command that is answered between two steps of a job, or at once when none runs."""
 
 
 class Inbox:
@@ -73,7 +81,7 @@ class Inbox:
             match command:
                 case StartTraining():
                     self._jobs.append(command)
-                case SaveWeights():
+                case SaveWeights() | Inspect() | CheckDevices():
                     self._requests.append(command)
                 case Pause():
                     self._paused_job = command.job

@@ -26,6 +26,14 @@ def build(config: TrainingConfig, parameters: Iterable[nn.Parameter], device: De
     return _make(config, list(parameters), fused=fused)
 
 
+def plain(config: TrainingConfig, parameters: list[nn.Parameter]) -> Optimizer:
+    """Return the optimizer that takes one parameter after the other, as MPS does by default."""
+    optimizer = _make(config, parameters, fused=False)
+    for group in optimizer.param_groups:
+        group["foreach"] = False
+    return optimizer
+
+
 def _make(config: TrainingConfig, parameters: list[nn.Parameter], *, fused: bool) -> Optimizer:
     # Fused is passed only where it is wanted: torch 2.2 knows no fused SGD.
     options = {"fused": True} if fused else {}

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macapp.engine import checkpoint, devices, failures, training, versions
+from macapp.engine import checkpoint, failures, inspection, training, versions
+from macapp.engine.diagnosis import DeviceSurvey
+from macapp.engine.fallbacks import FallbackRecorder
+from macapp.messages import UserError
 from macapp.protocol import (
+    CheckDevices,
+    CheckpointSaved,
+    DevicesFound,
     EngineReady,
     EpochDone,
     Event,
+    Folders,
+    Inspect,
     JobEnded,
     JobFailed,
     JobPaused,
     JobResumed,
+    SaveWeights,
     StartTraining,
     StepsDone,
     WeightsSaved,
@@ -26,8 +36,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from macapp.engine.inbox import Inbox, Request
-
+    from macapp.engine.inbox import Inbox
+    from macapp.protocol import Request
 
 MESSAGE_SECONDS = 0.05
 """Progress is sent at most 20 times a second, whatever the batch rate."""
@@ -36,18 +46,22 @@ MESSAGE_SECONDS = 0.05
 class Service:
     """Works on the thread that calls `run`: all torch work, and all sending, happens there."""
 
-    def __init__(self, connection: Connection, inbox: Inbox, resources: str) -> None:
+    def __init__(self, connection: Connection, inbox: Inbox, folders: Folders) -> None:
         """Serve the window at the other end of ``connection``; ``inbox`` reads what it says."""
         self._connection = connection
         self._inbox = inbox
-        self._resources = Path(resources)
+        self._resources = Path(folders.resources)
+        self._checkpoints = Path(folders.checkpoints) if folders.checkpoints else None
+        self._survey = DeviceSurvey(Path(folders.cache) if folders.cache else None)
         self._network: nn.Module | None = None
         self._held: list[Event] = []
         self._sent_at = 0.0
 
     def run(self) -> None:
         """Serve until the window says `Quit`."""
-        self._send(EngineReady(versions.collect(), devices.survey()))
+        self._send(EngineReady(versions.collect(), self._survey.statuses))
+        if not self._survey.is_complete:
+            self._send(DevicesFound(self._survey.complete()))
         while (command := self._inbox.next()) is not None:
             if isinstance(command, StartTraining):
                 self._run_job(command)
@@ -57,7 +71,7 @@ class Service:
     def _send(self, event: Event) -> None:
         """Send an event, together with those held back: epochs may take but milliseconds."""
         self._held.append(event)
-        is_progress = isinstance(event, (StepsDone, EpochDone))
+        is_progress = isinstance(event, (StepsDone, EpochDone, CheckpointSaved))
         if is_progress and time.monotonic() - self._sent_at < MESSAGE_SECONDS:
             return  # the next event takes it along; the last one of a job is no progress
         try:
@@ -78,13 +92,24 @@ class Service:
         job = command.job
         if self._inbox.is_stopped(job):
             return JobEnded(job, "stopped")
-        network, dataset, device = training.assemble(command.config, self._resources)
+        start = checkpoint.load(Path(command.checkpoint)) if command.checkpoint else None
+        config = command.config
+        network, dataset, device = training.assemble(config, self._resources, self._survey)
         self._network = network
-        for event in training.train(command.config, network, dataset, device, job=job):
-            self._send(event)
-            self._between_steps(job)
-            if self._inbox.is_stopped(job):
-                return JobEnded(job, "stopped")
+        path = self._checkpoints / f"{os.getpid()}-{job}.pt" if self._checkpoints else None
+        events = training.train(
+            config, network, dataset, device, job=job, start=start, checkpoint_path=path
+        )
+        with FallbackRecorder(job) as fallbacks:
+            for event in events:
+                self._send(event)
+                if (notice := fallbacks.news()) is not None:
+                    self._send(notice)
+                if isinstance(event, EpochDone):
+                    fallbacks.settle()
+                self._between_steps(job)
+                if self._inbox.is_stopped(job):
+                    return JobEnded(job, "stopped")
         return JobEnded(job, "finished")
 
     def _between_steps(self, job: int) -> None:
@@ -104,9 +129,23 @@ class Service:
             self._answer(request)
 
     def _answer(self, request: Request) -> None:
+        match request:
+            case SaveWeights():
+                self._send(self._save(request))
+            case CheckDevices():
+                self._send(DevicesFound(self._survey.complete(again=True)))
+            case Inspect():
+                self._inspect(request)
+
+    def _save(self, request: SaveWeights) -> WeightsSaved:
         try:
             checkpoint.save_weights(self._network, Path(request.path))
         except Exception as error:
-            self._send(WeightsSaved(request.path, failures.describe(error)))
-        else:
-            self._send(WeightsSaved(request.path, None))
+            return WeightsSaved(request.path, failures.describe(error))
+        return WeightsSaved(request.path, None)
+
+    def _inspect(self, request: Inspect) -> None:
+        """Answer, unless there is nothing to say: a device that is not ready says why itself."""
+        with suppress(UserError):
+            device = self._survey.choose(request.config.device)
+            self._send(inspection.inspect(request.config, device))

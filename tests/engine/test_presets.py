@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from macapp.engine import training
+from macapp.engine.diagnosis import DeviceSurvey
 from macapp.protocol import PRESETS, EpochDone, TrainingConfig
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def trained(config: TrainingConfig, resources: Path) -> list[EpochDone]:
-    events = training.train(config, *training.assemble(config, resources))
+    events = training.train(config, *training.assemble(config, resources, DeviceSurvey()))
     return [event for event in events if isinstance(event, EpochDone)]
 
 

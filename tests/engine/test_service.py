@@ -20,6 +20,7 @@ from macapp.protocol import (
     Command,
     EngineReady,
     EpochDone,
+    Folders,
     JobEnded,
     JobFailed,
     JobPaused,
@@ -49,12 +50,12 @@ SHORT = TrainingConfig(device="cpu", epochs=1, batch_size=1024)
 class Engine:
     """An engine process and what it said."""
 
-    def __init__(self, resources: Path) -> None:
+    def __init__(self, main: Any, folders: Folders) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.stderr, their_stderr = context.Pipe(duplex=False)
         self.process = context.Process(
-            target=process.main, args=(theirs, their_stderr, str(resources)), daemon=True
+            target=main, args=(theirs, their_stderr, folders), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -88,8 +89,14 @@ class Engine:
 def start(resource_folder: Path) -> Iterator[StartEngine]:
     engines: list[Engine] = []
 
-    def start(resources: Path = resource_folder, *, wait_until_ready: bool = True) -> Engine:
-        engine = Engine(resources)
+    def start(
+        resources: Path = resource_folder,
+        *,
+        main: Any = process.main,
+        wait_until_ready: bool = True,
+        **folders: str,
+    ) -> Engine:
+        engine = Engine(main, Folders(str(resources), **folders))
         engines.append(engine)
         if wait_until_ready:
             engine.wait_for(EngineReady)
@@ -152,7 +159,7 @@ def test_short_epochs_share_a_message(digits: Dataset, monkeypatch: pytest.Monke
     monkeypatch.setattr(training, "assemble", lambda *_arguments: parts)
     pipe, inbox = Messages(), OneJob(config)
     started = time.monotonic()
-    Service(cast("Any", pipe), cast("Any", inbox), "unused").run()
+    Service(cast("Any", pipe), cast("Any", inbox), Folders("unused")).run()
     seconds = time.monotonic() - started
     events = [event for message in pipe.sent for event in message]
     assert [event.epoch for event in events if isinstance(event, EpochDone)] == [*range(1, 101)]

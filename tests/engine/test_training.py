@@ -11,7 +11,9 @@ import torch
 from macapp.engine import batches, networks, optimizers, training
 from macapp.engine.batches import ResidentBatches, StreamedBatches
 from macapp.engine.devices import Cpu, Device
+from macapp.engine.diagnosis import DeviceSurvey
 from macapp.engine.evaluation import evaluate
+from macapp.engine.timing import Pace
 from macapp.messages import UserError
 from macapp.protocol import EpochDone, JobStarted, StepsDone, TrainingConfig
 from tests.engine.fake_mps import FakeMps
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from macapp.engine.datasets import Dataset
+
+pytestmark = pytest.mark.usefixtures("metal")
 
 
 def run(config: TrainingConfig, data: Dataset, device: Device | None = None) -> list[Any]:
@@ -179,11 +183,11 @@ def test_a_closed_generator_leaves_a_trained_network(digits: Dataset) -> None:
 
 
 def test_few_host_reads(digits: Dataset) -> None:
-    """One read a message and one a test pass, whatever the number of steps."""
+    """One read a message, two an epoch, some before the second step; none a step."""
     device = FakeMps()
     events = run(TrainingConfig(epochs=3, batch_size=10), digits, device)
     messages = sum(isinstance(event, StepsDone) for event in events)
-    assert device.reads == messages + 3
+    assert device.reads == messages + 2 * 3 + 3
     assert len(losses(events)) == 300
     assert messages < 150
 
@@ -225,14 +229,17 @@ def test_evaluation_counts_right_answers(digits: Dataset) -> None:
             scores = torch.stack([rows[:, 2 * k + 4 : 2 * k + 7].mean(1) for k in range(10)], 1)
             return torch.log_softmax(scores * 10, 1)
 
-    score = evaluate(Oracle(), digits, Cpu())
+    (score,) = evaluate(Oracle(), digits, Cpu())
+    assert score is not None
     assert score.accuracy == 1.0
     assert score.loss < 0.1
 
 
 def test_a_wrong_configuration_never_starts(resource_folder: Path) -> None:
     with pytest.raises(UserError) as caught:
-        training.assemble(TrainingConfig(learning_rate=float("nan")), resource_folder)
+        training.assemble(
+            TrainingConfig(learning_rate=float("nan")), resource_folder, DeviceSurvey()
+        )
     assert str(caught.value.failure.what) == "Learning rate must be a number."
 
 
@@ -240,11 +247,11 @@ def test_bad_data_is_found_before_training(tmp_path: Path, resource_folder: Path
     shutil.copytree(resource_folder / "mnist", tmp_path / "mnist")
     (tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz").write_bytes(b"")
     with pytest.raises(UserError, match=r"t10k-images-idx3-ubyte\.gz is damaged"):
-        training.assemble(TrainingConfig(), tmp_path)
+        training.assemble(TrainingConfig(), tmp_path, DeviceSurvey())
 
 
 def test_messages_come_at_an_even_pace() -> None:
-    pace = training._Pace()
+    pace = Pace(training.MESSAGE_SECONDS)
     counts = []
     for _ in range(12):
         counts.append(pace.steps)
