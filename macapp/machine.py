@@ -33,6 +33,7 @@ DISPLAYS_COMMAND = ("/usr/sbin/system_profiler", "SPDisplaysDataType")
 # A program built with an old SDK is told "10.16" or "16.0" unless this variable is 0
 # (python/cpython#135675); sw_vers would inherit the setting.
 VERSION_COMMAND = ("/usr/bin/env", "SYSTEM_VERSION_COMPAT=0", "/usr/bin/sw_vers", "-productVersion")
+BUILD_COMMAND = ("/usr/bin/sw_vers", "-buildVersion")
 # sysctl prints what it knows and then fails if it did not know one key, hence the "true".
 SYSCTL_COMMAND = (
     "/bin/sh",
@@ -78,6 +79,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
     system: str = ""
     system_version: str = ""
+    system_build: str = ""
     gpus: tuple[Gpu, ...] = ()
     python_version: str = ""
 
@@ -147,10 +149,11 @@ def collect(
 
 
 def _collect_macos(run: Runner, architecture: str) -> Machine:
-    with ThreadPoolExecutor(max_workers=3) as pool:  # side by side: all may hang until the timeout
+    with ThreadPoolExecutor(max_workers=4) as pool:  # side by side: all may hang until the timeout
         answers = pool.submit(run, SYSCTL_COMMAND, TIMEOUT_S)
         displays = pool.submit(_macos_gpus, run)
         version = pool.submit(macos_version, run, "darwin")
+        build = pool.submit(run, BUILD_COMMAND, TIMEOUT_S)
     sysctl = parse_key_values(_attempt(answers.result, ""))
     gpus: tuple[Gpu, ...] = _attempt(displays.result, ())
     processor = plain_processor(sysctl.get("machdep.cpu.brand_string", ""))
@@ -181,6 +184,7 @@ def _collect_macos(run: Runner, architecture: str) -> Machine:
         memory_bytes=_number(sysctl.get("hw.memsize", "")) or memory_in_use()[1],
         system="macOS",
         system_version=_attempt(version.result, ""),
+        system_build=_build(_attempt(build.result, "")),
         gpus=gpus,
         python_version=host.python_version(),
     )
@@ -208,6 +212,11 @@ def _true_version(text: str) -> str:
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)*", version) or re.match(r"10\.16\b", version):
         return ""  # 10.16 stands for every version from 11 on
     return re.sub(r"^16\b", "26", version)
+
+
+def _build(text: str) -> str:
+    """Read "24G84"; "" for anything else."""
+    return text.strip() if re.fullmatch(r"\s*[0-9]{1,3}[A-Z][0-9]{1,6}[a-z]?\s*", text) else ""
 
 
 def _core_count(*, logical: bool, known: str = "") -> int:
