@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 import threading
 import traceback
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,14 +16,17 @@ from PySide6.QtCore import QCoreApplication, QObject, QStandardPaths, QTimer, Si
 from PySide6.QtWidgets import QApplication
 
 from macapp import __version__, resources
+from macapp.diagnostics import Diagnostics
 from macapp.engine import process
 from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message
+from macapp.protocol import Folders
 from macapp.trainer import Trainer
 from macapp.ui import theme
 from macapp.ui.main_window import MainWindow
 from macapp.ui.preferences import Preferences
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 
@@ -75,12 +80,39 @@ def settings_path() -> Path:
     return Path(folder) / "settings.ini"
 
 
-def make_window(app: QApplication, preferences: Preferences) -> MainWindow:
+def cache_path() -> Path:
+    """Return where what can be found out again is kept: the result of the GPU's test."""
+    return Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.CacheLocation))
+
+
+def log_path() -> Path:
+    """Return where logs are written: on a Mac where its Console app looks for them."""
+    location = QStandardPaths.StandardLocation
+    if sys.platform == "darwin":
+        home = QStandardPaths.writableLocation(location.HomeLocation)
+        return Path(home) / "Library" / "Logs" / "Metal Trainer"
+    return Path(QStandardPaths.writableLocation(location.AppLocalDataLocation)) / "logs"
+
+
+@contextmanager
+def make_folders() -> Iterator[Folders]:
+    """Return what the engine is told; the folder for checkpoints ends with the window."""
+    with tempfile.TemporaryDirectory(prefix="metal-trainer-", ignore_cleanup_errors=True) as work:
+        yield Folders(str(resources.folder()), str(cache_path()), work)
+
+
+def make_window(
+    app: QApplication,
+    preferences: Preferences,
+    folders: Folders,
+    diagnostics: Diagnostics,
+) -> MainWindow:
     """Return the main window, in the appearance remembered, with a trainer for the real engine."""
     apply_appearance = partial(theme.apply, app)
     apply_appearance(preferences.appearance)
-    trainer = Trainer(process.main, str(resources.folder()))
-    window = MainWindow(trainer, preferences, apply_appearance)
+    trainer = Trainer(process.main, folders)
+    help_folder = Path(folders.resources) / "help"
+    window = MainWindow(trainer, preferences, apply_appearance, diagnostics, help_folder)
     trainer.setParent(window)
     return window
 
@@ -90,11 +122,15 @@ def run() -> int:
     app = make_application(sys.argv[:1])
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in a terminal ends the app
     preferences = Preferences(settings_path())
-    window = make_window(app, preferences)
-    reporter = ErrorReporter(window)
-    reporter.failed.connect(window.show_failure)
-    reporter.install()
-    window.show()
-    # After the first paint: a new process competes with it for the processor.
-    QTimer.singleShot(0, window.start_services)
-    return app.exec()
+    with make_folders() as folders:
+        diagnostics = Diagnostics(log_path())
+        window = make_window(app, preferences, folders, diagnostics)
+        reporter = ErrorReporter(window)
+        reporter.failed.connect(window.show_failure)
+        reporter.install()
+        window.show()
+        # After the first paint: a new process competes with it for the processor.
+        QTimer.singleShot(0, window.start_services)
+        code = app.exec()
+        diagnostics.close()
+        return code

@@ -18,6 +18,7 @@ from macapp.protocol import (
     EpochDone,
     FieldError,
     JobStarted,
+    RunNotice,
     TrainingConfig,
     Versions,
     fields,
@@ -44,6 +45,8 @@ class TrainingResult(msgspec.Struct, frozen=True):
     machine: Any
     versions: Versions
     epochs: list[EpochDone]
+    notices: list[str]
+    """What its owner should know of the run: operators on the CPU, errors of the GPU, sleep."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -94,6 +97,11 @@ def _parser() -> argparse.ArgumentParser:
         help="write result.json and weights.safetensors there",
     )
     train.set_defaults(run=_train)
+    smoke_test = commands.add_parser(
+        "smoke-test", help="try whether a device computes what the CPU computes"
+    )
+    smoke_test.add_argument("--device", choices=("mps", "cuda", "cpu"), default="mps")
+    smoke_test.set_defaults(run=_smoke_test)
     devices = commands.add_parser("devices", help="show what this computer can train on")
     devices.add_argument("--json", action="store_true", help="print JSON")
     devices.set_defaults(run=_devices)
@@ -152,26 +160,46 @@ def _print_failure(failure: Failure) -> None:
     print(f"{failure.what}\n{failure.remedy}", file=sys.stderr)
 
 
+def _smoke_test(options: argparse.Namespace) -> int:
+    from macapp.engine import environment, smoke_test
+
+    environment.prepare()
+    return smoke_test.main(options.device)
+
+
 def _train(options: argparse.Namespace) -> int:
+    from macapp.engine import environment
+
+    environment.prepare()
     from macapp import machine
     from macapp.engine import checkpoint, failures, training, versions
+    from macapp.engine.diagnosis import DeviceSurvey
+    from macapp.engine.fallbacks import FallbackRecorder
+    from macapp.engine.stderr_watch import watch_stderr
 
     given = {info.name: getattr(options, info.name) for info in fields()}
     given = {name: value for name, value in given.items() if value is not None}
     config = msgspec.structs.replace(PRESETS[options.preset], **given)
-    network, dataset, device = training.assemble(config, resources.folder())
+    network, dataset, device = training.assemble(config, resources.folder(), DeviceSurvey())
     if options.output is not None:
         _make_folder(options.output)
 
     epochs: list[EpochDone] = []
+    notices: list[str] = []
     outcome, code = "finished", 0
     try:
-        for event in training.train(config, network, dataset, device):
-            if isinstance(event, JobStarted):
-                print(f"{device.kind}: {event.parameters:,} parameters", flush=True)
-            elif isinstance(event, EpochDone):
-                epochs.append(event)
-                print(_epoch_line(event, config), flush=True)
+        with FallbackRecorder() as fallbacks, watch_stderr() as stderr:
+            for event in training.train(config, network, dataset, device):
+                if isinstance(event, JobStarted):
+                    print(f"{device.kind}: {event.parameters:,} parameters", flush=True)
+                elif isinstance(event, EpochDone):
+                    fallbacks.settle()
+                    epochs.append(event)
+                    print(_epoch_line(event, config), flush=True)
+                for notice in (event, fallbacks.news(), stderr.news()):
+                    if isinstance(notice, RunNotice):
+                        notices.append(str(notice.message))
+                        print(notice.message, file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         outcome, code = "stopped", INTERRUPTED
         print("Stopped.", file=sys.stderr)
@@ -180,7 +208,7 @@ def _train(options: argparse.Namespace) -> int:
         _print_failure(failures.describe(error))
     if options.output is not None:
         result = TrainingResult(
-            config, device.kind, outcome, machine.collect(), versions.collect(), epochs
+            config, device.kind, outcome, machine.collect(), versions.collect(), epochs, notices
         )
         _write_json(options.output / "result.json", result)
         checkpoint.save_weights(network, options.output / "weights.safetensors")
@@ -228,10 +256,14 @@ class DeviceReport(msgspec.Struct, frozen=True):
 
 
 def _devices(options: argparse.Namespace) -> int:
-    from macapp import machine
-    from macapp.engine import devices, versions
+    from macapp.engine import environment
 
-    computer, found, known = machine.collect(), devices.survey(), versions.collect()
+    environment.prepare()
+    from macapp import machine
+    from macapp.engine import versions
+    from macapp.engine.diagnosis import DeviceSurvey
+
+    computer, found, known = machine.collect(), DeviceSurvey().complete(), versions.collect()
     if options.json:
         report = DeviceReport(computer, known, [_device_facts(status) for status in found])
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
@@ -240,6 +272,8 @@ def _devices(options: argparse.Namespace) -> int:
         print(f"PyTorch {known.torch}, Python {known.python}")
         for status in found:
             print(f"{status.kind:5} {'ready' if status.ready else 'no   '}  {status.reason}")
+            if status.remedy is not None:
+                print(f"             {status.remedy}")
     return 0
 
 
@@ -247,7 +281,9 @@ def _device_facts(status: DeviceStatus) -> dict[str, object]:
     return {
         "kind": status.kind,
         "ready": status.ready,
+        "verdict": status.verdict,
         "reason": str(status.reason),
+        "remedy": str(status.remedy or ""),
         "details": status.details,
     }
 

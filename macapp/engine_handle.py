@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message
+from macapp import faults
+from macapp.protocol import Folders
 
 if TYPE_CHECKING:
+    from macapp.messages import Failure
     from macapp.protocol import Command, Event
 
-EngineMain: TypeAlias = Callable[[Connection, Connection, str], None]
+EngineMain: TypeAlias = Callable[[Connection, Connection, Folders], None]
 """What an engine process runs: `macapp.engine.process.main`, or a test's own."""
 
 
@@ -29,62 +31,35 @@ class ProcessOutcome(msgspec.Struct, frozen=True):
     """Negative: the number of the signal that ended it."""
     stderr: str
 
-    @property
-    def signal_name(self) -> str:
-        """The signal's name, or "" if it ended by itself."""
-        if self.exit_code is None or self.exit_code >= 0:
-            return ""
-        try:
-            return signal.Signals(-self.exit_code).name
-        except ValueError:
-            return f"signal {-self.exit_code}"
-
     def failure(self, *, had_job: bool) -> Failure:
         """Return what the user should read about it."""
-        if self.signal_name == "SIGKILL":
-            what = QT_TRANSLATE_NOOP(
-                "Message",
-                "The system ended the training engine, most often because memory ran out.",
-            )
-        elif self.signal_name:
-            what = QT_TRANSLATE_NOOP(
-                "Message", "The training engine crashed inside PyTorch or the graphics driver."
-            )
-        else:
-            what = QT_TRANSLATE_NOOP("Message", "The training engine ended unexpectedly.")
-        if had_job:
-            remedy = QT_TRANSLATE_NOOP(
-                "Message",
-                "The epochs finished so far are kept, and the engine starts anew. Press Start to "
-                "try again; if it happens twice, choose a smaller batch size or another device.",
-            )
-        else:
-            remedy = QT_TRANSLATE_NOOP("Message", "It starts anew; you need not do anything.")
-        ended = self.signal_name or f"exit code {self.exit_code}"
-        return Failure(Message(what), Message(remedy), f"engine: {ended}\n{self.stderr}")
+        return faults.describe_end(self.exit_code, self.stderr, had_job=had_job)
 
 
 class EngineHandle:
     """One engine process and the two pipes that come from it."""
 
-    def __init__(self, main: EngineMain, resources: str) -> None:
+    def __init__(self, main: EngineMain, folders: Folders) -> None:
         """Start the process.
 
         Args:
             main: the function that it runs.
-            resources: the folder of the data files, passed on to it.
+            folders: where the data files are and where to write, passed on to it.
         """
         context = multiprocessing.get_context("spawn")  # a forked child cannot use Metal
         self._connection, child_connection = context.Pipe()
         self._stderr, child_stderr = context.Pipe(duplex=False)
         self._stderr_tail: deque[bytes] = deque(maxlen=64)
+        self._garbage = faults.GarbageDetector()
         self._open: list[Connection] = [self._connection, self._stderr]
         self._process = context.Process(
             target=main,
-            args=(child_connection, child_stderr, resources),
+            args=(child_connection, child_stderr, folders),
             name="Metal Trainer engine",
             daemon=True,
         )
+        self.has_failed_silently = False
+        """Whether the GPU has reported an error that raised none; whoever asks resets it."""
         # Ctrl-C in a terminal reaches every process there; the window decides what it means. The
         # engine inherits from this thread that it is blocked. The tracker comes first, since the
         # start of an engine starts it, too, and that ends with the signal unblocked.
@@ -94,6 +69,16 @@ class EngineHandle:
         # Ours must be the only copies of our ends, else the other end's death goes unseen.
         child_connection.close()
         child_stderr.close()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process, for whoever reads how much memory it takes."""
+        return self._process.pid or 0
+
+    def forget_garbage(self) -> None:
+        """A new job begins: what the GPU reported before is not its own."""
+        self._garbage = faults.GarbageDetector()
+        self.has_failed_silently = False
 
     def sources(self) -> list[Connection | int]:
         """Return what to wait for: the open pipes, and the end of the process."""
@@ -114,6 +99,7 @@ class EngineHandle:
             printed = os.read(self._stderr.fileno(), 65536)
             if printed:
                 self._stderr_tail.append(printed)
+                self.has_failed_silently |= self._garbage.take(printed)
             else:
                 self._close(self._stderr)
         try:

@@ -17,6 +17,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton
 
 from macapp import __version__, app
+from macapp.diagnostics import Diagnostics
 from macapp.protocol import EpochDone, StepsDone, Versions
 from macapp.ui.live_plot import LossPlot
 from macapp.ui.preferences import Preferences
@@ -74,11 +75,11 @@ def run(
         size: width and height of the window in pixels.
     """
     application = app.make_application(sys.argv[:1])
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, app.make_folders() as folders:
         # Settings of its own: the test must neither depend on the user's nor change them.
         preferences = Preferences(Path(folder) / "settings.ini")
         preferences.appearance = appearance
-        window = app.make_window(application, preferences)
+        window = app.make_window(application, preferences, folders, Diagnostics())
         window.resize(*size)
         test = SelfTest(window, device=device, epochs=epochs, screenshots=screenshots)
         report = test.run(application)

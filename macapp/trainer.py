@@ -12,13 +12,21 @@ from typing import TypeAlias
 import msgspec
 from PySide6.QtCore import QObject, QThread, Signal
 
+from macapp import faults
 from macapp.engine_handle import EngineHandle, EngineMain, ProcessOutcome
 from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message
 from macapp.protocol import (
+    BatchHalved,
+    CheckDevices,
+    CheckpointSaved,
     Command,
+    DevicesFound,
     EngineReady,
     EpochDone,
     Event,
+    Folders,
+    Inspect,
+    Inspection,
     JobEnded,
     JobFailed,
     JobPaused,
@@ -27,6 +35,7 @@ from macapp.protocol import (
     Pause,
     Quit,
     Resume,
+    RunNotice,
     SaveWeights,
     StartTraining,
     StepsDone,
@@ -102,26 +111,38 @@ class Trainer(QThread):
     """`StepsDone`."""
     epoch_done = Signal(object)
     """`EpochDone`."""
+    batch_halved = Signal(object)
+    """`BatchHalved`."""
+    checkpoint_saved = Signal(object)
+    """`CheckpointSaved`."""
+    notice_given = Signal(object)
+    """`RunNotice`."""
     job_ended = Signal(object)
     """`JobEnded`."""
     job_failed = Signal(object)
     """`JobFailed`, also when the engine died of it."""
     weights_saved = Signal(object)
     """`WeightsSaved`."""
+    devices_found = Signal(object)
+    """`DevicesFound`."""
+    inspected = Signal(object)
+    """`Inspection`."""
+    heard = Signal(object)
+    """None: the engine said something, whatever it was."""
 
     def __init__(
-        self, engine_main: EngineMain, resources: str, parent: QObject | None = None
+        self, engine_main: EngineMain, folders: Folders, parent: QObject | None = None
     ) -> None:
         """Prepare; `start` begins.
 
         Args:
             engine_main: the function that the engine process runs.
-            resources: the folder of the data files, passed on to it.
+            folders: where the data files are and where to write, passed on to it.
             parent: owns this object.
         """
         super().__init__(parent)
         self._engine_main = engine_main
-        self._resources = resources
+        self._folders = folders
         self._requests, self._outbox = multiprocessing.Pipe(duplex=False)
         self._last_job = 0
         # Below: only the thread of `run` touches these.
@@ -135,10 +156,19 @@ class Trainer(QThread):
 
     # On the window's thread ----------------------------------------------------------------------
 
-    def train(self, config: TrainingConfig) -> int:
-        """Start a job, now or as soon as the engine is ready; return its number."""
+    @property
+    def engine_pid(self) -> int:
+        """The number of the engine's process, 0 when there is none."""
+        engine = self._engine
+        return engine.pid if engine is not None else 0
+
+    def train(self, config: TrainingConfig, checkpoint: str = "") -> int:
+        """Start a job, now or as soon as the engine is ready; return its number.
+
+        It goes on from the file ``checkpoint``, if one is given.
+        """
         self._last_job += 1
-        self._outbox.send(StartTraining(self._last_job, config))
+        self._outbox.send(StartTraining(self._last_job, config, checkpoint))
         return self._last_job
 
     def pause(self) -> None:
@@ -160,6 +190,14 @@ class Trainer(QThread):
     def save_weights(self, path: str) -> None:
         """Write the weights of the network trained last; `weights_saved` answers."""
         self._outbox.send(SaveWeights(path))
+
+    def check_devices(self) -> None:
+        """Test the GPU again; `devices_found` answers."""
+        self._outbox.send(CheckDevices())
+
+    def inspect(self, config: TrainingConfig) -> None:
+        """Ask what a run would meet; `inspected` answers, unless its device is not ready."""
+        self._outbox.send(Inspect(config))
 
     def shutdown(self) -> None:
         """End the job, the engine and this thread; then `wait()` returns, within 4 seconds."""
@@ -201,7 +239,7 @@ class Trainer(QThread):
         """Start an engine and serve it until it has ended."""
         self._set_state(TrainerState.WAITING if self._job else TrainerState.PREPARING)
         self._engine_is_ready = self._force_stopped = False
-        engine = self._engine = EngineHandle(self._engine_main, self._resources)
+        engine = self._engine = EngineHandle(self._engine_main, self._folders)
         while not engine.has_ended():
             timeout = None
             if self._quit_deadline is not None:
@@ -209,12 +247,23 @@ class Trainer(QThread):
             ready = wait([*engine.sources(), self._requests], timeout)
             if not ready:
                 engine.kill()
-            for event in engine.receive():
+            events = engine.receive()
+            if engine.has_failed_silently:
+                self._tell_garbage(engine)
+            for event in events:
                 self._take_event(event)
+            if events:
+                self.heard.emit(None)
             if self._requests in ready:
                 self._take_request(self._requests.recv())
         self._engine = None
         self._take_outcome(engine.outcome())
+
+    def _tell_garbage(self, engine: EngineHandle) -> None:
+        engine.has_failed_silently = False
+        if self._job is not None:
+            text = Message(faults.GARBAGE_NOTICE)
+            self.notice_given.emit(RunNotice(self._job.job, "garbage", text, "garbage"))
 
     def _take_request(self, request: _Request) -> None:
         engine = self._engine
@@ -223,6 +272,7 @@ class Trainer(QThread):
                 self._job = request
                 self._failed_starts = 0
                 if self._engine_is_ready and engine is not None:
+                    engine.forget_garbage()
                     engine.send(request)
                     self._set_state(TrainerState.RUNNING)
                 else:
@@ -244,7 +294,11 @@ class Trainer(QThread):
                     engine.kill()  # it is loading PyTorch and would not listen
             case SaveWeights() if not self._engine_is_ready:
                 self._emit_not_ready(request)
-            case Pause() | Resume() | SaveWeights() if engine is not None:
+            case Inspect() | CheckDevices() if not self._engine_is_ready:
+                pass  # it says of itself what it finds, as soon as it is ready
+            case Pause() | Resume() | SaveWeights() | Inspect() | CheckDevices() if (
+                engine is not None
+            ):
                 engine.send(request)
 
     def _emit_not_ready(self, request: SaveWeights) -> None:
@@ -276,8 +330,18 @@ class Trainer(QThread):
             case JobEnded() | JobFailed():
                 self._end_job(event)
                 self._set_state(TrainerState.READY)
+            case BatchHalved():
+                self.batch_halved.emit(event)
+            case CheckpointSaved():
+                self.checkpoint_saved.emit(event)
+            case RunNotice():
+                self.notice_given.emit(event)
             case WeightsSaved():
                 self.weights_saved.emit(event)
+            case DevicesFound():
+                self.devices_found.emit(event)
+            case Inspection():
+                self.inspected.emit(event)
 
     def _end_job(self, event: JobEnded | JobFailed) -> None:
         self._job = None

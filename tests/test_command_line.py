@@ -226,10 +226,11 @@ def test_the_self_test_passes_and_reports(tmp_path: Path) -> None:
     assert set(report["event_loop_gap_ms"]) == {"p50", "p99", "max"}
     assert 0 < report["window_shown_seconds"] < report["engine_ready_seconds"]
     assert report["versions"]["torch"]
-    (picture,) = pictures.iterdir()
-    content = picture.read_bytes()
-    assert content.startswith(b"\x89PNG")
-    assert int.from_bytes(content[16:20], "big") == 1100  # the width, in the first chunk
+    assert {picture.name for picture in pictures.iterdir()} == {"1-train.png", "2-help.png"}
+    for picture in pictures.iterdir():
+        content = picture.read_bytes()
+        assert content.startswith(b"\x89PNG")
+        assert int.from_bytes(content[16:20], "big") == 1100  # the width, in the first chunk
 
 
 def test_the_self_test_fails_when_training_does(damaged_app: Path) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from macapp import faults
 from macapp.engine_handle import ProcessOutcome
-from macapp.protocol import EpochDone, JobEnded, JobFailed, TrainingConfig, WeightsSaved
+from macapp.protocol import EpochDone, Folders, JobEnded, JobFailed, TrainingConfig, WeightsSaved
 from macapp.trainer import Trainer, TrainerState
 from tests import fake_engines
 
@@ -63,7 +64,7 @@ def start(qtbot: QtBot) -> Iterator[StartTrainer]:
     recorders: list[Recorder] = []
 
     def start(engine: Any) -> Recorder:
-        recorder = Recorder(Trainer(engine, "unused"), qtbot)
+        recorder = Recorder(Trainer(engine, Folders("unused")), qtbot)
         recorders.append(recorder)
         recorder.trainer.start()
         return recorder
@@ -143,7 +144,7 @@ def test_stop_ends_a_paused_job(start: StartTrainer) -> None:
 @pytest.mark.parametrize(
     ("engine", "signal_name", "words"),
     [
-        (fake_engines.aborts, "SIGABRT", "crashed inside PyTorch or the graphics driver"),
+        (fake_engines.aborts, "SIGABRT", "Metal refused a computation and stopped the engine"),
         (fake_engines.is_killed, "SIGKILL", "The system ended the training engine"),
     ],
 )
@@ -215,7 +216,7 @@ def test_force_stop_replaces_an_engine_that_does_not_answer(start: StartTrainer)
 def test_shutdown_ends_within_four_seconds_whatever_the_engine_does(
     qtbot: QtBot, engine: Any
 ) -> None:
-    trainer = Trainer(engine, "unused")
+    trainer = Trainer(engine, Folders("unused"))
     trainer.start()
     trainer.train(TrainingConfig(epochs=1000))
     qtbot.wait(300)
@@ -238,6 +239,6 @@ def test_weights_cannot_be_saved_before_the_engine_is_ready(start: StartTrainer)
 )
 def test_outcomes_name_their_signal(exit_code: int, name: str) -> None:
     outcome = ProcessOutcome(exit_code, "")
-    assert outcome.signal_name == name
+    assert faults.signal_name(outcome.exit_code) == name
     details = outcome.failure(had_job=True).details
     assert (name or "exit code 1") in details

@@ -5,8 +5,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Slot
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QProgressBar, QVBoxLayout
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal, Slot
+from PySide6.QtWidgets import (
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QProgressBar,
+    QPushButton,
+    QVBoxLayout,
+)
 
 from macapp import machine
 from macapp.ui import theme, words
@@ -21,6 +29,11 @@ DEVICE_KINDS: tuple[DeviceKind, ...] = ("mps", "cuda", "cpu")
 
 class DevicePanel(QFrame):
     """Facts appear as they become known; what is not known yet shows as "…"."""
+
+    test_requested = Signal(object)
+    """None: the GPU is to be tested again."""
+    copy_requested = Signal(object)
+    """None: the diagnostics are to be put on the clipboard."""
 
     def __init__(self) -> None:
         """Show that everything is being found out."""
@@ -61,6 +74,23 @@ class DevicePanel(QFrame):
             self._device_grid.addWidget(self._marks[kind], row, 1, Qt.AlignmentFlag.AlignTop)
             self._device_grid.addWidget(self._reasons[kind], row, 2)
         layout.addLayout(self._device_grid)
+        self.test_button = QPushButton(self.tr("Test again"))
+        self.test_button.setToolTip(
+            self.tr("Compare the GPU with the CPU once more; takes some seconds")
+        )
+        self.test_button.clicked.connect(self._test_clicked)
+        self.test_button.hide()
+        self.copy_button = QPushButton(self.tr("Copy diagnostics"))
+        self.copy_button.setToolTip(
+            self.tr("Put computer, versions and the last errors on the clipboard, without names")
+        )
+        self.copy_button.clicked.connect(self._copy_clicked)
+        self._may_test = self._is_testing = False
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.test_button)
+        buttons.addWidget(self.copy_button)
+        buttons.addStretch()
+        layout.addLayout(buttons)
         layout.addWidget(self._memory)
         layout.addWidget(self._memory_text)
 
@@ -106,8 +136,35 @@ class DevicePanel(QFrame):
     def show_engine(self, event: EngineReady) -> None:
         """Show PyTorch's version, and for each device whether it is ready and why."""
         self._versions.setText(f"PyTorch {event.versions.torch}")
-        for status in event.devices:
+        self.show_devices(event.devices)
+
+    def show_devices(self, devices: tuple[DeviceStatus, ...]) -> None:
+        """Show for each device whether it is ready, and if not, why and what to do."""
+        for status in devices:
             self._show_device(status)
+        verdicts = {status.kind: status.verdict for status in devices}
+        self.test_button.setVisible(verdicts.get("mps", "not_here") != "not_here")
+        self._is_testing = "checking" in verdicts.values()
+        self._refresh_button()
+
+    def allow_test(self, is_allowed: bool) -> None:
+        """Allow a test while no job runs."""
+        self._may_test = is_allowed
+        self._refresh_button()
+
+    def _refresh_button(self) -> None:
+        self.test_button.setEnabled(self._may_test and not self._is_testing)
+
+    @Slot()
+    def _test_clicked(self) -> None:
+        self._reasons["mps"].setText(self.tr("Being tested…"))
+        self._is_testing = True
+        self._refresh_button()
+        self.test_requested.emit(None)
+
+    @Slot()
+    def _copy_clicked(self) -> None:
+        self.copy_requested.emit(None)
 
     def _show_device(self, status: DeviceStatus) -> None:
         self._ready[status.kind] = status.ready
@@ -115,7 +172,10 @@ class DevicePanel(QFrame):
         self._marks[status.kind].setAccessibleName(
             self.tr("ready") if status.ready else self.tr("not ready")
         )
-        self._reasons[status.kind].setText(words.translated(status.reason))
+        text = words.translated(status.reason)
+        if status.remedy is not None:
+            text += "\n" + words.translated(status.remedy)
+        self._reasons[status.kind].setText(text)
         self._recolor()
 
     @Slot()

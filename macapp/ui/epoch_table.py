@@ -51,10 +51,10 @@ class EpochModel(QAbstractTableModel):
         self._rows.append(event)
         self.endInsertRows()
 
-    def clear(self) -> None:
-        """Remove all rows."""
+    def keep(self, count: int) -> None:
+        """Remove all rows but the first ``count``."""
         self.beginResetModel()
-        self._rows.clear()
+        del self._rows[count:]
         self.endResetModel()
 
     def rowCount(self, parent: _Index = QModelIndex()) -> int:  # noqa: B008
@@ -80,13 +80,16 @@ class EpochModel(QAbstractTableModel):
         """Return a cell, as text for the user or aligned to the right."""
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        row = self._rows[index.row()]
+        if role == Qt.ItemDataRole.ToolTipRole and row.slept and index.column() in (1, 2):
+            return self.tr("The computer slept during this epoch: do not compare its time.")
         if role != Qt.ItemDataRole.DisplayRole:
             return None
-        row = self._rows[index.row()]
+        mark = " *" if row.slept else ""
         return (
             words.number(row.epoch),
-            words.number(row.seconds, 2),
-            words.number(row.images_per_second),
+            words.number(row.seconds, 2) + mark,
+            words.number(row.images_per_second) + mark,
             words.number(row.train_loss, 4),
             words.number(row.test_loss, 4),
             self.tr("{percent} %").format(percent=words.number(100 * row.test_accuracy, 2)),
@@ -145,9 +148,9 @@ class EpochTable(QTableView):
         self.epoch_model.append(event)
         self.scrollToBottom()
 
-    def clear(self) -> None:
-        """Remove all epochs."""
-        self.epoch_model.clear()
+    def keep(self, count: int) -> None:
+        """Remove all epochs but the first ``count``."""
+        self.epoch_model.keep(count)
 
     @Slot()
     def copy(self) -> None:

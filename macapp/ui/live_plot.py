@@ -56,6 +56,20 @@ class LossPlot(Chart):
         self.redraw()
         self.fit()
 
+    def go_on(self, *, step: int, steps_per_epoch: int, epochs_left: int) -> None:
+        """Forget what came after ``step``: the run goes on from there, perhaps in other steps."""
+        self._count = min(step, self._count)
+        self._steps_per_epoch = steps_per_epoch
+        self._total_steps = step + steps_per_epoch * epochs_left
+        self._mean = 0.0
+        if self._count:
+            # The inverse of the correction in `append`.
+            self._mean = float(self._smoothed[self._count - 1]) * (1 - SMOOTHING**self._count)
+        self._tests = [test for test in self._tests if test[0] <= self._count]
+        # New arrays: the curves may still show views of the old, which must not be written again.
+        self._losses, self._smoothed = self._losses.copy(), self._smoothed.copy()
+        self._schedule_redraw()
+
     @property
     def point_count(self) -> int:
         """How many losses are held."""
@@ -153,6 +167,11 @@ class AccuracyPlot(Chart):
         self._percents = []
         self.redraw()
         self.fit()
+
+    def go_on(self, *, epochs_done: int) -> None:
+        """Forget the epochs after that."""
+        self._percents = self._percents[:epochs_done]
+        self.redraw()
 
     def append_epoch(self, event: EpochDone) -> None:
         """Take the accuracy of an epoch."""

@@ -49,6 +49,8 @@ class Menus(QObject):
         group.triggered.connect(self._appearance_triggered)
 
         help_menu = bar.addMenu(self.tr("Help"))
+        self.help = _action(help_menu, self.tr("How Metal works, and when it does not"))
+        self.diagnostics = _action(help_menu, self.tr("Copy diagnostics"))
         self.about = _action(help_menu, self.tr("About Metal Trainer"))
         self.about.setMenuRole(QAction.MenuRole.AboutRole)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QEvent, Qt, Signal, Slot
 from PySide6.QtGui import QFontDatabase, QGuiApplication
 from PySide6.QtWidgets import (
@@ -16,12 +18,19 @@ from PySide6.QtWidgets import (
 
 from macapp.ui import theme
 
+if TYPE_CHECKING:
+    from macapp.messages import Topic
+
 
 class MessageBar(QFrame):
     """Hidden until there is something to say; the details are folded."""
 
     accepted = Signal(object)
     """The bar, when its action was chosen."""
+    refused = Signal(object)
+    """The bar, when it was closed instead."""
+    help_requested = Signal(object)
+    """The `Topic` that explains what is said."""
 
     def __init__(self) -> None:
         """Stay hidden."""
@@ -46,7 +55,10 @@ class MessageBar(QFrame):
         self.copy_button = QPushButton(self.tr("Copy diagnostics"))
         self.copy_button.clicked.connect(self._copy_details)
         self.close_button = QPushButton(self.tr("Close"))
-        self.close_button.clicked.connect(self.hide)
+        self.close_button.clicked.connect(self._refuse)
+        self.help_button = QPushButton(self.tr("Why?"))
+        self.help_button.clicked.connect(self._ask_for_help)
+        self._topic: Topic = ""
         self._details = QPlainTextEdit(readOnly=True)
         self._details.setMaximumHeight(160)
         self._details.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
@@ -55,7 +67,12 @@ class MessageBar(QFrame):
         buttons = QHBoxLayout()
         buttons.addWidget(self._fold)
         buttons.addStretch()
-        for button in (self.copy_button, self.action_button, self.close_button):
+        for button in (
+            self.help_button,
+            self.copy_button,
+            self.action_button,
+            self.close_button,
+        ):
             buttons.addWidget(button)
         layout = QVBoxLayout(self)
         layout.setSpacing(theme.SPACING // 2)
@@ -76,16 +93,29 @@ class MessageBar(QFrame):
         """The folded part."""
         return str(self._details.toPlainText())
 
-    def show_failure(self, what: str, remedy: str, details: str = "") -> None:
-        """Say what happened and what to do."""
-        self._show(what, remedy, details, action="", close=self.tr("Close"))
+    def show_failure(
+        self, what: str, remedy: str, details: str = "", *, topic: Topic = "", action: str = ""
+    ) -> None:
+        """Say what happened and what to do; offer an action that does it, if there is one."""
+        self._show(what, remedy, details, action=action, close=self.tr("Close"), topic=topic)
 
     def ask(self, what: str, remedy: str, *, action: str, close: str) -> None:
         """Offer an action; `accepted` tells that it was chosen."""
         self._show(what, remedy, "", action=action, close=close)
         self.action_button.setFocus()
 
-    def _show(self, what: str, remedy: str, details: str, *, action: str, close: str) -> None:
+    def _show(
+        self,
+        what: str,
+        remedy: str,
+        details: str,
+        *,
+        action: str,
+        close: str,
+        topic: Topic = "",
+    ) -> None:
+        self._topic = topic
+        self.help_button.setVisible(bool(topic))
         self._what.setText(what)
         self._remedy.setText(remedy)
         self._details.setPlainText(details)
@@ -121,6 +151,15 @@ class MessageBar(QFrame):
     @Slot()
     def _copy_details(self) -> None:
         QGuiApplication.clipboard().setText(f"{self.text}\n\n{self.details}\n")
+
+    @Slot()
+    def _refuse(self) -> None:
+        self.hide()
+        self.refused.emit(self)
+
+    @Slot()
+    def _ask_for_help(self) -> None:
+        self.help_requested.emit(self._topic)
 
     @Slot()
     def _accept(self) -> None:

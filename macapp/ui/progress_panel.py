@@ -11,7 +11,7 @@ from macapp.trainer import TrainerState
 from macapp.ui import theme, words
 
 if TYPE_CHECKING:
-    from macapp.protocol import EpochDone, JobStarted, StepsDone
+    from macapp.protocol import BatchHalved, EpochDone, JobStarted, StepsDone
 
 FORCE_STOP_MS = 5000
 """A stop that is not answered for so long can be forced."""
@@ -22,13 +22,19 @@ class TimeLeft:
 
     def __init__(self, started: JobStarted) -> None:
         """Begin with nothing known but the size of the job."""
-        self._steps_per_epoch = started.steps_per_epoch
         self._epochs = started.epochs
-        self._finished_seconds = 0.0
-        self._epoch_seconds = 0.0
-        self._step = 0
-        self._epoch = 0
         self._test_seconds = 0.0
+        self._go_on(started.first_step - 1, started.first_epoch - 1, started.steps_per_epoch)
+
+    def halve_batch(self, event: BatchHalved) -> None:
+        """Begin the epoch anew: twice the steps, each of which takes another time."""
+        self._go_on(event.step, event.epoch - 1, event.steps_per_epoch)
+
+    def _go_on(self, step: int, epoch: int, steps_per_epoch: int) -> None:
+        self._first_step = self._step = step
+        self._epoch = epoch
+        self._total_steps = step + steps_per_epoch * (self._epochs - epoch)
+        self._finished_seconds = self._epoch_seconds = 0.0
 
     def add_steps(self, event: StepsDone) -> None:
         """Take note of trained steps."""
@@ -45,16 +51,17 @@ class TimeLeft:
     @property
     def fraction(self) -> float:
         """Share of all steps that are done."""
-        return self._step / (self._steps_per_epoch * self._epochs)
+        return self._step / self._total_steps
 
     @property
     def seconds(self) -> float | None:
         """The estimate; None before the first step."""
         trained = self._finished_seconds + self._epoch_seconds
-        if not self._step or not trained:
+        steps = self._step - self._first_step
+        if not steps or not trained:
             return None
-        steps_left = self._steps_per_epoch * self._epochs - self._step
-        return steps_left * trained / self._step + self._test_seconds * (self._epochs - self._epoch)
+        tests = self._test_seconds * (self._epochs - self._epoch)
+        return (self._total_steps - self._step) * trained / steps + tests
 
 
 class ProgressPanel(QWidget):
@@ -134,6 +141,12 @@ class ProgressPanel(QWidget):
         """Count a finished epoch."""
         if self._time_left is not None:
             self._time_left.add_epoch(event)
+            self._refresh()
+
+    def halve_batch(self, event: BatchHalved) -> None:
+        """Begin the epoch anew, in smaller steps."""
+        if self._time_left is not None:
+            self._time_left.halve_batch(event)
             self._refresh()
 
     def finish(self, result: str) -> None:

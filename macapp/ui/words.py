@@ -52,6 +52,18 @@ def gigabytes(count: int) -> str:
     return number(amount, 0 if amount >= 10 or amount == int(amount) else 1)
 
 
+def percent(value: float) -> str:
+    """Return a share of 100."""
+    return QCoreApplication.translate("words", "{percent} %").format(percent=number(value))
+
+
+def memory(count: float) -> str:
+    """Return an amount of memory with its unit."""
+    if count < 2**30:
+        return QCoreApplication.translate("words", "{size} MB").format(size=number(count / 2**20))
+    return QCoreApplication.translate("words", "{size} GB").format(size=number(count / 2**30, 1))
+
+
 def duration(seconds: float) -> str:
     """Return a time as a person says it: "41 s", "3 min 05 s", "2 h 10 min"."""
     translate = QCoreApplication.translate

@@ -14,6 +14,7 @@ import msgspec
 
 from macapp import resources
 from macapp.engine import training
+from macapp.engine.diagnosis import DeviceSurvey
 from macapp.protocol import PRESETS, EpochDone, TrainingConfig
 
 FASTER = PRESETS["faster"]
@@ -30,7 +31,7 @@ CANDIDATES: dict[str, TrainingConfig] = {
 
 def accuracy(config: TrainingConfig) -> float:
     """Return the test accuracy in percent after the last epoch."""
-    network, dataset, device = training.assemble(config, resources.folder())
+    network, dataset, device = training.assemble(config, resources.folder(), DeviceSurvey())
     events = training.train(config, network, dataset, device)
     return [100 * event.test_accuracy for event in events if isinstance(event, EpochDone)][-1]
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PySide6.QtCore import Qt
 
+import macapp.resources
+from macapp.diagnostics import Diagnostics
+from macapp.protocol import Folders
 from macapp.trainer import Trainer, TrainerState
 from macapp.ui import theme
 from macapp.ui.main_window import MainWindow
@@ -30,12 +33,17 @@ def preferences(tmp_path: Path) -> Preferences:
 def open_window(qapp: QApplication, qtbot: QtBot, preferences: Preferences) -> Iterator[OpenWindow]:
     """Return a function that opens the real window on a given engine."""
     windows: list[MainWindow] = []
+    opened: list[Diagnostics] = []
 
     def open_window(
-        engine: Any, *, wait_until_ready: bool = True, resources: object = "unused"
+        engine: Any, *, wait_until_ready: bool = True, resources: object = "unused", **kept: str
     ) -> MainWindow:
-        trainer = Trainer(engine, str(resources))
-        window = MainWindow(trainer, preferences, partial(theme.apply, qapp))
+        trainer = Trainer(engine, Folders(str(resources), **kept))
+        apply = partial(theme.apply, qapp)
+        help_folder = macapp.resources.folder() / "help"
+        diagnostics = Diagnostics(preferences.path.parent.parent / "logs")
+        window = MainWindow(trainer, preferences, apply, diagnostics, help_folder)
+        opened.append(diagnostics)
         trainer.setParent(window)
         windows.append(window)
         window.show()
@@ -51,6 +59,8 @@ def open_window(qapp: QApplication, qtbot: QtBot, preferences: Preferences) -> I
         window.close()  # the first one may have been a question
         assert not window.trainer.isRunning()
         window.deleteLater()
+    for diagnostics in opened:
+        diagnostics.close()
 
 
 def press(button: QAbstractButton, qtbot: QtBot) -> None:

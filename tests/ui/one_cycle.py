@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Qt, QTimer, Slot
 from PySide6.QtTest import QTest
 
-from macapp import app
-from macapp.protocol import TrainingConfig
+from macapp import app, resources
+from macapp.diagnostics import Diagnostics
+from macapp.protocol import Folders, TrainingConfig
 from macapp.ui.preferences import Preferences
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ class Hand(QObject):
 def main(moment: str) -> int:
     application = app.make_application(sys.argv[:1])
     with tempfile.TemporaryDirectory() as folder:
-        window = app.make_window(application, Preferences(Path(folder) / "settings.ini"))
+        preferences = Preferences(Path(folder) / "settings.ini")
+        folders = Folders(str(resources.folder()))
+        window = app.make_window(application, preferences, folders, Diagnostics())
         hand = Hand(window, moment)
         window.show()
         QTimer.singleShot(0, hand.start)

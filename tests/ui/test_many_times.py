@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, QTimer, Slot
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QLineEdit, QListWidget, QPushButton
 
-from macapp.protocol import TrainingConfig
+from macapp.protocol import Folders, TrainingConfig
 from macapp.trainer import Trainer, TrainerState
 from tests import fake_engines
 from tests.processes import still_running
@@ -82,7 +82,7 @@ def test_20000_emissions_of_each_kind_of_qt_signal(qtbot: QtBot) -> None:
 
 @pytest.mark.parametrize("name", ["state_changed", *SIGNALS])
 def test_20000_emissions_of_each_signal_of_the_trainer(qtbot: QtBot, name: str) -> None:
-    trainer = Trainer(fake_engines.quick, "unused")
+    trainer = Trainer(fake_engines.quick, Folders("unused"))
     receiver = Receiver()
     signal = getattr(trainer, name)
     signal.connect(receiver.thing)

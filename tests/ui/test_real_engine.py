@@ -16,7 +16,7 @@ import pytest
 
 from macapp import resources
 from macapp.engine import process
-from macapp.protocol import TrainingConfig
+from macapp.protocol import Folders, TrainingConfig
 from macapp.trainer import Trainer, TrainerState
 from tests.processes import still_running
 from tests.ui.conftest import OpenWindow, press, rows, state
@@ -164,7 +164,7 @@ def test_a_killed_window_leaves_no_engine(
 
 
 def test_the_trainer_needs_no_window(qtbot: QtBot) -> None:
-    trainer = Trainer(process.main, str(resources.folder()))
+    trainer = Trainer(process.main, Folders(str(resources.folder())))
     with qtbot.waitSignal(trainer.job_ended, timeout=ENGINE_MS):
         trainer.start()
         trainer.train(QUICK)
