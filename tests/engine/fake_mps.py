@@ -33,7 +33,7 @@ NO_DOUBLE = (
 BETWEEN_DEVICES: set[Any] = {
     torch.Tensor.copy_,
     torch.Tensor.data.__set__,  # type: ignore[attr-defined]
-    torch.Tensor.grad.__set__,  # type: ignore[attr-defined]
+    torch.Tensor.grad.__set__,  # type: ignore[union-attr]
     torch._has_compatible_shallow_copy_type,
 }
 # What takes a device and makes no tensor on it.
@@ -60,7 +60,7 @@ class MpsTensor(torch.Tensor):
     ) -> Any:
         """Check the call, then compute it on the CPU."""
         del types
-        if func == torch.Tensor.device.__get__:  # type: ignore[attr-defined]
+        if func == torch.Tensor.device.__get__:
             return DEVICE
         kwargs = dict(kwargs or {})
         check(func, args, kwargs)
@@ -212,14 +212,14 @@ class FakeMps(Mps):
 
     def place(self, network: nn.Module) -> nn.Module:
         placed = super().place(network)
-        assert all(type(parameter) is MpsTensor for parameter in placed.parameters())
+        assert all(isinstance(parameter, MpsTensor) for parameter in placed.parameters())
         placed.register_forward_pre_hook(self._check_batch)
         return placed
 
     @staticmethod
     def _check_batch(_network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         (images,) = inputs
-        assert type(images) is MpsTensor
+        assert isinstance(images, MpsTensor)
         assert images.is_contiguous()
         assert images.storage_offset() == 0
         assert images.dtype == torch.float32
