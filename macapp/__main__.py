@@ -6,7 +6,9 @@ The engine process imports this module, too: nothing heavy may be imported at it
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
+from contextlib import suppress
 
 
 def main() -> int:
@@ -15,7 +17,15 @@ def main() -> int:
     multiprocessing.freeze_support()
     from macapp.command_line import run
 
-    return run(sys.argv[1:])
+    code = run(sys.argv[1:])
+    if "torch" in sys.modules:  # never in the window's process
+        # WORKAROUND: pytorch/pytorch#188812, a crash in Metal's destructors when a process that
+        # used MPS ends in the ordinary way: a run that went well would report a failure.
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(code)
+    return code
 
 
 if __name__ == "__main__":

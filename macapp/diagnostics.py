@@ -41,8 +41,10 @@ class Diagnostics:
             handler = RotatingFileHandler(
                 path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8"
             )
+            crash_path = folder / "window-crash.log"
+            crash = _read(crash_path)
             # Kept open: the fault handler writes there when a signal ends the process.
-            self._crash_file = (folder / "window-crash.log").open("w")
+            self._crash_file = crash_path.open("w")
         except OSError:
             return
         faulthandler.enable(self._crash_file)
@@ -50,6 +52,8 @@ class Diagnostics:
         log.addHandler(handler)
         log.setLevel(logging.INFO)
         self._path, self._handler = path, handler
+        if crash:  # it would be overwritten by the next one
+            log.info("the window ended by a signal last time:\n%s", crash)
 
     def close(self) -> None:
         """Write no more."""
@@ -70,10 +74,9 @@ class Diagnostics:
         """Return the last lines of the log, "" if there is none."""
         if self._path is None:
             return ""
-        try:
-            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return ""
+        lines = _read(self._path).splitlines()
+        if len(lines) < TAIL_LINES:  # it was begun anew a moment ago
+            lines = [*_read(self._path.with_name(self._path.name + ".1")).splitlines(), *lines]
         return "\n".join(lines[-TAIL_LINES:])
 
     def report(self, facts: Mapping[str, Any]) -> str:
@@ -84,6 +87,13 @@ class Diagnostics:
         if tail := self.log_tail():
             parts.append(f"Log:\n{tail}")
         return anonymous("\n\n".join(parts)) + "\n"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def anonymous(text: str, home: str = "", user: str = "") -> str:

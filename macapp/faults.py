@@ -222,9 +222,9 @@ def plain_operator(name: str) -> str:
 
 
 _GARBAGE = re.compile(
-    r".*(?:command buffer exited with error status|kIOGPUCommandBuffer"
+    r"command buffer exited with error status|kIOGPUCommandBuffer"
     r"|Impacting Interactivity \(|Ignored \(for causing prior/excessive GPU errors\)"
-    r"|Insufficient Memory \(0000).*"
+    r"|Insufficient Memory \(0000"
 )
 
 
@@ -235,7 +235,10 @@ def garbage(printed: str) -> str:
     should have filled hold garbage and training goes on (pytorch#125954, #193571).
     """
     found = _GARBAGE.search(printed)
-    return found[0].strip() if found else ""
+    if not found:
+        return ""
+    # Not ".*" in the pattern: it would take minutes to find nothing in a long line.
+    return printed[printed.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
 
 
 class GarbageDetector:

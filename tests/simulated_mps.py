@@ -45,12 +45,13 @@ def _main(
     from macapp.engine import environment, process
 
     environment.prepare()
-    with _installed(case, smoke_test):
+    with installed(case, smoke_test):
         process.main(connection, stderr, folders)
 
 
 @contextmanager
-def _installed(case: str, smoke: str) -> Iterator[None]:
+def installed(case: str, smoke: str = "") -> Iterator[None]:
+    """Have a Metal with a case of trouble, and a smoke test with another, while this is entered."""
     import torch
 
     from macapp import machine

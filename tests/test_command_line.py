@@ -84,6 +84,22 @@ def test_devices_as_json_shows_what_the_card_shows() -> None:
         assert device["reason"].endswith(".")
 
 
+def test_a_crash_of_the_driver_at_the_end_is_no_failure() -> None:
+    """Metal's destructors have crashed when a process ended that used MPS (pytorch#188812)."""
+    code = (
+        "import atexit, os, signal, sys\n"
+        "from macapp.__main__ import main\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGSEGV)\n"
+        "sys.argv[1:] = ['devices', '--json']\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=ENGINE_TIMEOUT
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["devices"]
+
+
 def test_devices_for_people() -> None:
     done = run("devices")
     assert done.returncode == 0

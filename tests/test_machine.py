@@ -74,12 +74,18 @@ class Recorded:
     """Runs no command: answers with what one printed, or with nothing, as one that failed."""
 
     def __init__(
-        self, sysctl: str = "", version: str = "", displays_json: str = "", displays_text: str = ""
+        self,
+        sysctl: str = "",
+        version: str = "",
+        displays_json: str = "",
+        displays_text: str = "",
+        build: str = "",
     ) -> None:
         self.asked: list[Sequence[str]] = []
         self._answers = {
             machine.SYSCTL_COMMAND: sysctl,
             machine.VERSION_COMMAND: version,
+            machine.BUILD_COMMAND: build,
             (*machine.DISPLAYS_COMMAND, "-json"): displays_json,
             machine.DISPLAYS_COMMAND: displays_text,
         }
@@ -320,6 +326,22 @@ def test_versions_of_macos(answer: str, version: str) -> None:
     assert machine.macos_version(lambda _command, _timeout: answer, "darwin") == version
 
 
+@pytest.mark.parametrize(
+    ("answer", "build"),
+    [
+        ("24G84\n", "24G84"),
+        ("16G29", "16G29"),
+        ("25A5279m\n", "25A5279m"),  # a beta
+        ("", ""),
+        ("15.6", ""),
+        ("sw_vers: command not found", ""),
+        ("24G84 and more", ""),
+    ],
+)
+def test_builds_of_macos(answer: str, build: str) -> None:
+    assert Recorded(build=answer).collect().system_build == build
+
+
 @pytest.mark.parametrize("answer", ["10.16", "10.16.0", "", "garbage", "15.6 beta"])
 def test_a_version_that_is_no_answer_gives_way_to_pythons(
     answer: str, monkeypatch: pytest.MonkeyPatch
@@ -449,10 +471,8 @@ def test_any_text_is_read(text: str) -> None:
     assert not version.startswith("10.16")
 
 
-@given(st.text(), st.text(), st.text(), st.text(), st.sampled_from(["arm64", "x86_64", "?"]))
-def test_any_answers_make_a_machine(
-    sysctl: str, version: str, displays: str, text: str, architecture: str
-) -> None:
-    found = Recorded(sysctl, version, displays, text).collect(architecture)
+@given(st.lists(st.text(), min_size=5, max_size=5), st.sampled_from(["arm64", "x86_64", "?"]))
+def test_any_answers_make_a_machine(answers: list[str], architecture: str) -> None:
+    found = Recorded(*answers).collect(architecture)
     assert found.architecture == architecture
     msgspec.json.encode(found)
