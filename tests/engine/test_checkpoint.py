@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from macapp.engine.datasets import Dataset
 
-# The network's weights -----------------------------------------------------------------------------
+# The network's weights --------------------------------------------------------------------------
 
 
 def test_weights_are_read_back(tmp_path: Path) -> None:
