@@ -135,8 +135,8 @@ def test_the_memory_of_a_step_is_estimated(network: Any, batch_size: int) -> Non
 
 
 def test_the_smoke_test_passes() -> None:
-    assert smoke_test.run("cuda").outcome == "passed"
-    statuses = {status.kind: status for status in DeviceSurvey().statuses()}
+    assert smoke_test.run(smoke_test.command("cuda")).outcome == "passed"
+    statuses = {status.kind: status for status in DeviceSurvey().statuses}
     assert statuses["cuda"].ready
 
 
