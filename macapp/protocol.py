@@ -507,7 +507,7 @@ class RunNotice(msgspec.Struct, frozen=True):
     """
 
     job: int
-    kind: Literal["fallback", "garbage", "batch", "memory", "sleep", "growth", "checkpoint"]
+    kind: Literal["fallback", "garbage", "batch", "sleep", "growth", "checkpoint"]
     message: Message
     topic: Topic = ""
 

@@ -372,7 +372,7 @@ class MainWindow(QMainWindow):
 
     @Slot(object)
     def _engine_silent(self, _nothing: None) -> None:
-        seconds = round(self.supervision.watchdog.silence_seconds)
+        seconds = round(self.supervision.watchdog.limit_seconds)
         on_gpu = self._continuation.ran_on_a_gpu
         self.watchdog_bar.ask(
             self.tr("The GPU has stopped answering.")

@@ -59,7 +59,7 @@ class Notices(QFrame):
             self._layout.addWidget(label)
         text = words.translated(message)
         self._labels[kind].setProperty("plain", text)
-        sign = "⚠ " if kind in ("garbage", "memory") else "• "
+        sign = "⚠ " if kind == "garbage" else "• "
         link = f' <a href="{topic}">{self.tr("Why?")}</a>' if topic else ""
         self._labels[kind].setText(sign + _escaped(text) + link)
         self.show()

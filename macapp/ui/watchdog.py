@@ -37,6 +37,11 @@ class Watchdog(QObject):
         """Whether `silent` was sent and nothing has been heard since."""
         return self._is_barking
 
+    @property
+    def limit_seconds(self) -> float:
+        """How long the job may be silent now."""
+        return self.silence_seconds if self._has_stepped else self.first_step_seconds
+
     def set_state(self, state: TrainerState) -> None:
         """Watch while a job runs; a paused one may be silent, a stopping one can be forced."""
         if state is not TrainerState.RUNNING:
@@ -73,7 +78,6 @@ class Watchdog(QObject):
 
     @Slot()
     def _check(self) -> None:
-        limit = self.silence_seconds if self._has_stepped else self.first_step_seconds
-        if not self._is_barking and time.monotonic() - self._heard_at > limit:
+        if not self._is_barking and time.monotonic() - self._heard_at > self.limit_seconds:
             self._is_barking = True
             self.silent.emit(None)
