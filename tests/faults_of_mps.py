@@ -131,6 +131,15 @@ EXCEPTIONS: tuple[tuple[str, type[Exception], str], ...] = (
         RuntimeError,
         "unavailable",
     ),
+    *(
+        (
+            f"The MPS backend is supported on {system}+. Current OS version can be queried using "
+            "`sw_vers`",
+            RuntimeError,
+            "unavailable",
+        )
+        for system in ("MacOS 13.0", "macOS 14.0", "macOS 15.0")
+    ),
     (
         "MPS backend is unavailable: no supported Metal GPU was found. This can happen when "
         "running inside a virtual machine, sandbox or container without GPU access",
@@ -216,6 +225,12 @@ CRASHES: tuple[tuple[str, int, str], ...] = (
     ),
     ("", -signal.SIGKILL, "The system ended the training engine"),
     ("", 3, "ended unexpectedly"),
+    (
+        "/AppleInternal/x/MPSNDArrayConvolutionA14.mm:4352: failed assertion `destination kernel "
+        "width and filter kernel width mismatch'",
+        -signal.SIGABRT,
+        "Metal refused a computation",
+    ),
 )
 
 GARBAGE = (

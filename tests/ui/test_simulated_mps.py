@@ -103,6 +103,65 @@ def test_fallbacks_are_shown_on_the_run(open_window: OpenWindow, qtbot: QtBot) -
     assert "2 operators ran on the CPU" in window.train_page.notices.texts["fallback"]
 
 
+@pytest.mark.parametrize(
+    ("case", "kind", "words"),
+    [("sleep", "sleep", "slept during epoch 2"), ("process grows", "growth", "has grown by")],
+)
+def test_what_befell_a_run_is_shown(
+    open_window: OpenWindow, qtbot: QtBot, case: str, kind: str, words: str
+) -> None:
+    window = begin(open_window, qtbot, case)
+    wait_for_the_end(window, qtbot)
+    assert rows(window) == 4
+    assert words in window.train_page.notices.texts[kind]
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("nan", "no longer a number since step 25"),
+        ("stuck", "left a part of the network unchanged"),
+        ("parity", "cannot be trusted with this network"),
+        ("nothing_fits", "even for a batch of 1"),
+        ("exception 8", "cannot compute one operator of this network (im2col)"),
+    ],
+)
+def test_what_ends_a_run_is_said_in_plain_words(
+    open_window: OpenWindow, qtbot: QtBot, case: str, words: str
+) -> None:
+    window = begin(open_window, qtbot, case)
+    qtbot.waitUntil(window.message_bar.isVisible, timeout=MS)
+    assert words in window.message_bar.text
+    assert window.message_bar.help_button.isVisible()
+    assert "Traceback" not in window.message_bar.text
+    qtbot.waitUntil(lambda: state(window) is TrainerState.READY, timeout=MS)
+    assert window.start_button.isEnabled()
+
+
+@pytest.mark.parametrize(
+    ("smoke_test", "words"),
+    [
+        ("memory", "a first small task failed"),
+        ("crash", "made it crash"),
+        ("hang", "never ended"),
+        ("argmax", "computes wrong numbers"),
+    ],
+)
+def test_a_metal_that_fails_its_test_is_not_offered_and_the_cpu_trains(
+    open_window: OpenWindow, qtbot: QtBot, smoke_test: str, words: str
+) -> None:
+    window = open_window(engine("none", smoke_test=smoke_test), wait_until_ready=False)
+    card = window.device_panel._reasons["mps"]
+    qtbot.waitUntil(lambda: state(window) is TrainerState.READY, timeout=MS)
+    qtbot.waitUntil(lambda: words in card.text(), timeout=MS)
+    assert window.device_panel._marks["mps"].text() == "–"
+    window.form.set_config(TrainingConfig(device="auto", epochs=1))
+    press(window.start_button, qtbot)
+    wait_for_the_end(window, qtbot)
+    assert rows(window) == 1
+    assert not window._continuation.ran_on_a_gpu
+
+
 def test_a_hang_is_noticed(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
     window = begin(open_window, qtbot, "hang", tmp_path)
     window.supervision.watchdog.silence_seconds = 1.0
