@@ -33,11 +33,14 @@ def test_a_report_has_everything(logs: Path) -> None:
     for number in range(diagnostics.LAST_FAILURES + 1):
         what = Message("Step {step} failed.", {"step": number})
         kept.take_failure(Failure(what, Message("Try again."), f"Traceback {number}"))
-    log.info("EpochDone 3")
-    report = kept.report({"machine": {"processor": "Apple M1"}, "versions": ["torch 9.9"]})
+    log.info("EpochDone 3 %s/logged", Path.home())
+    facts = {"machine": {"processor": "Apple M1"}, "file": f"{Path.home()}/torch.py"}
+    report = kept.report(facts)
     kept.close()
     assert '"processor": "Apple M1"' in report
-    assert "torch 9.9" in report
+    assert '"~/torch.py"' in report
+    assert "~/logged" in report
+    assert str(Path.home()) not in report
     failures, _, tail = report.partition("\nLog:\n")
     assert "Step 0 failed" not in failures  # only the last ones
     assert "Step 5 failed. Try again.\nTraceback 5" in failures
