@@ -14,7 +14,6 @@ from macapp.engine.fallbacks import FallbackRecorder
 from macapp.messages import UserError
 from macapp.protocol import (
     CheckDevices,
-    CheckpointSaved,
     DevicesFound,
     EngineReady,
     EpochDone,
@@ -71,7 +70,8 @@ class Service:
     def _send(self, event: Event) -> None:
         """Send an event, together with those held back: epochs may take but milliseconds."""
         self._held.append(event)
-        is_progress = isinstance(event, (StepsDone, EpochDone, CheckpointSaved))
+        # A state on disk is told at once: what a crash in the next moment can go on from.
+        is_progress = isinstance(event, (StepsDone, EpochDone))
         if is_progress and time.monotonic() - self._sent_at < MESSAGE_SECONDS:
             return  # the next event takes it along; the last one of a job is no progress
         try:

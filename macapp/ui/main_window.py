@@ -343,6 +343,7 @@ class MainWindow(QMainWindow):
         self.train_page.progress.set_state(state)
         self.device_panel.allow_test(state is TrainerState.READY)
         self.run_preview.set_state(state)
+        self.train_page.readings.set_running(state.has_job)
         if not state.has_job:
             self.quit_bar.hide()
         self._refresh_actions()

@@ -15,7 +15,7 @@ from macapp.ui import theme, words
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from macapp.protocol import DeviceMemory
+    from macapp.protocol import DeviceKind, DeviceMemory
 
 INTERVAL_MS = 1000
 HISTORY = 120
@@ -116,19 +116,22 @@ class ReadingsPanel(QFrame):
         layout.addLayout(self._grid)
         self.values: dict[str, QLabel] = {}
         self.curves: dict[str, Sparkline] = {}
-        for name, title, top in (
-            ("gpu", self.tr("GPU in use"), 100.0),
-            ("cpu", self.tr("CPU in use"), 100.0),
-            ("allocated", self.tr("GPU memory in tensors"), 0.0),
-            ("reserved", self.tr("GPU memory in all"), 0.0),
-            ("process", self.tr("Memory of the engine"), 0.0),
-            ("swap", self.tr("Swapped to disk"), float(2**30)),
+        for name, title, top, meaning in (
+            ("gpu", self.tr("GPU use"), 100.0, self.tr("Of the busiest GPU")),
+            ("cpu", self.tr("CPU use"), 100.0, self.tr("Of all cores together")),
+            ("allocated", self.tr("GPU tensors"), 0.0, self.tr("GPU memory that numbers fill")),
+            ("reserved", self.tr("GPU in all"), 0.0, self.tr("GPU memory taken from the system")),
+            ("process", self.tr("Engine"), 0.0, self.tr("Memory of the training engine")),
+            ("swap", self.tr("Swap"), float(2**30), self.tr("Memory moved to the disk")),
         ):
             row = self._grid.rowCount()
+            label = QLabel(title)
+            label.setToolTip(meaning)
             self.values[name] = QLabel("–")
             self.values[name].setAlignment(Qt.AlignmentFlag.AlignRight)
+            self.values[name].setToolTip(meaning)
             self.curves[name] = Sparkline(top)
-            self._grid.addWidget(QLabel(title), row, 0)
+            self._grid.addWidget(label, row, 0)
             self._grid.addWidget(self.values[name], row, 1)
             self._grid.addWidget(self.curves[name], row, 2)
         self.state = QLabel(self.tr("Readings are taken while a job runs."))
@@ -136,10 +139,18 @@ class ReadingsPanel(QFrame):
         layout.addWidget(self.state)
         layout.addStretch()
         self._device_memory: DeviceMemory | None = None
+        self._has_gpu_memory = True
 
-    def start(self) -> None:
-        """Forget the last job."""
+    def set_running(self, is_running: bool) -> None:
+        """Dim the last readings of a job that is over: they are no longer true."""
+        for label in self.values.values():
+            label.setEnabled(is_running)
+        self.state.setEnabled(is_running)
+
+    def start(self, device: DeviceKind) -> None:
+        """Forget the last job; the next one runs on ``device``."""
         self._device_memory = None
+        self._has_gpu_memory = device != "cpu"
         for curve in self.curves.values():
             curve.clear()
 
@@ -160,7 +171,10 @@ class ReadingsPanel(QFrame):
         self.state.setText(self._state_text(readings))
 
     def _show(self, name: str, value: float | None, text: Callable[[float], str]) -> None:
-        self.values[name].setText(self.tr("unknown") if value is None else text(value))
+        unknown = self.tr("unknown")
+        if name in ("allocated", "reserved") and not self._has_gpu_memory:
+            unknown = self.tr("not used")
+        self.values[name].setText(unknown if value is None else text(value))
         self.curves[name].append(value)
 
     def _state_text(self, readings: Readings) -> str:

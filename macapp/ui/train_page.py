@@ -13,6 +13,7 @@ from macapp.ui.live_plot import AccuracyPlot, LossPlot
 from macapp.ui.notices import Notices
 from macapp.ui.progress_panel import ProgressPanel
 from macapp.ui.readings_panel import ReadingsPanel
+from macapp.ui.vertical_scroll import VerticalScroll
 
 if TYPE_CHECKING:
     from macapp.protocol import BatchHalved, EpochDone, JobStarted, StepsDone
@@ -54,7 +55,7 @@ class TrainPage(QWidget):
         split.addWidget(top)
         bottom = QSplitter(Qt.Orientation.Horizontal)
         bottom.addWidget(self.epoch_table)
-        bottom.addWidget(self.readings)
+        bottom.addWidget(VerticalScroll(self.readings))
         bottom.setSizes([640, 360])
         bottom.setChildrenCollapsible(False)
         split.addWidget(bottom)
@@ -71,7 +72,7 @@ class TrainPage(QWidget):
     def start(self, event: JobStarted) -> None:
         """Make room for a new run."""
         self.notices.clear()
-        self.readings.start()
+        self.readings.start(event.device)
         done = event.first_epoch - 1
         if done:
             self._go_on(event.first_step - 1, done, event.steps_per_epoch, event.epochs - done)

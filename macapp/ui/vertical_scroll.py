@@ -22,6 +22,15 @@ class VerticalScroll(QScrollArea):
         content = self.widget()
         return content.sizeHint() if content is not None else super().sizeHint()
 
+    def minimumSizeHint(self) -> QSize:
+        """Return a size that never hides a part of the width."""
+        hint = super().minimumSizeHint()
+        content = self.widget()
+        if content is not None:
+            bar = self.verticalScrollBar().sizeHint().width()
+            hint.setWidth(content.minimumSizeHint().width() + bar)
+        return hint
+
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Follow the content when it grows or shrinks."""
         if event.type() == QEvent.Type.LayoutRequest:

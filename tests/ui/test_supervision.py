@@ -322,6 +322,15 @@ def test_unknown_is_shown_as_unknown(qtbot: QtBot) -> None:
     assert all(curve.values == [None] for curve in panel.curves.values())
 
 
+def test_a_run_on_the_cpu_uses_no_memory_of_a_gpu(qtbot: QtBot) -> None:
+    panel = ReadingsPanel()
+    qtbot.addWidget(panel)
+    panel.start("cpu")
+    panel.show_readings(Readings())
+    assert panel.values["reserved"].text() == "not used"
+    assert panel.values["gpu"].text() == "unknown"  # another program may use it
+
+
 def test_everything_known_is_shown(qtbot: QtBot) -> None:
     panel = ReadingsPanel()
     qtbot.addWidget(panel)
@@ -345,7 +354,9 @@ def test_everything_known_is_shown(qtbot: QtBot) -> None:
         "Power: battery · Low Power Mode: on · Heat: raised · Memory pressure: high "
         "· CPU slowed to 60 % · GPU resets since the start: 2"
     )
-    panel.start()
+    panel.set_running(False)
+    assert not panel.values["gpu"].isEnabled()  # no longer true
+    panel.start("mps")
     assert all(not curve.values for curve in panel.curves.values())
 
 
