@@ -116,8 +116,10 @@ class DevicePanel(QFrame):
             name = "GPU" if gpu.name in ("", computer.processor) else gpu.name
             if gpu.cores:
                 name = self.tr("{gpu} with {cores}").format(gpu=name, cores=words.cores(gpu.cores))
-            if gpu.metal.startswith("Metal"):
-                name += f", {gpu.metal}"
+            # The article's own check: the line "Metal" of system_profiler SPDisplaysDataType.
+            said = {"supported": "Metal", "not supported": self.tr("no Metal"), "": ""}
+            if metal := said.get(gpu.metal, gpu.metal):
+                name += f", {metal}"
             cores.append(name)
         self._cores.setText(" · ".join(cores))
         system = f"{computer.system} {computer.system_version}".strip()
@@ -176,6 +178,7 @@ class DevicePanel(QFrame):
         if status.remedy is not None:
             text += "\n" + words.translated(status.remedy)
         self._reasons[status.kind].setText(text)
+        self._reasons[status.kind].setToolTip(status.details)
         self._recolor()
 
     @Slot()

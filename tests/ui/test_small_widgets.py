@@ -10,7 +10,8 @@ from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QApplication
 
 from macapp.machine import Gpu, Machine
-from macapp.protocol import EpochDone, JobStarted, StepsDone, TrainingConfig
+from macapp.messages import Message
+from macapp.protocol import DeviceStatus, EpochDone, JobStarted, StepsDone, TrainingConfig
 from macapp.ui import theme, words
 from macapp.ui.device_panel import DevicePanel
 from macapp.ui.epoch_table import EpochTable
@@ -134,6 +135,33 @@ def test_the_card_of_an_apple_chip(qtbot: QtBot) -> None:
     assert panel._system.text() == "macOS 15.6 · 16 GB memory"
     panel.show_machine(machine(is_translated=True))
     assert "Rosetta" in panel._processor.text()
+
+
+@pytest.mark.parametrize(
+    ("metal", "text"),
+    [
+        ("Metal 4", "Radeon, Metal 4"),
+        ("supported", "Radeon, Metal"),
+        ("not supported", "Radeon, no Metal"),
+        ("", "Radeon"),
+    ],
+)
+def test_the_card_tells_what_the_system_says_of_metal(qtbot: QtBot, metal: str, text: str) -> None:
+    panel = DevicePanel()
+    qtbot.addWidget(panel)
+    panel.show_machine(machine(gpus=(Gpu(name="Radeon", metal=metal),)))
+    assert panel._cores.text().endswith(f" · {text}")
+
+
+def test_a_verdict_has_its_details_at_hand(qtbot: QtBot) -> None:
+    panel = DevicePanel()
+    qtbot.addWidget(panel)
+    status = DeviceStatus(
+        "mps", "macos_too_old", Message("Too old."), Message("Update macOS."), "torch 2.14.1"
+    )
+    panel.show_devices((status,))
+    assert panel._reasons["mps"].text() == "Too old.\nUpdate macOS."
+    assert panel._reasons["mps"].toolTip() == "torch 2.14.1"
 
 
 def test_the_card_of_a_computer_that_tells_nothing(qtbot: QtBot) -> None:
