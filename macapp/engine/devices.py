@@ -172,6 +172,11 @@ class Cuda(Device):
 
     kind = "cuda"
 
+    def __init__(self, torch_device: str | None = None) -> None:
+        """Compute in float32: convolutions in TF32, torch's default, are off by 0.1 %."""
+        super().__init__(torch_device)
+        torch.backends.cudnn.allow_tf32 = False
+
     def synchronize(self) -> None:
         """Wait for the GPU."""
         torch.cuda.synchronize(self.torch_device)

@@ -51,6 +51,11 @@ class FallbackRecorder(AbstractContextManager["FallbackRecorder"]):
         self.settle()
         self._caught.__exit__(kind, error, trace)
 
+    @property
+    def operators(self) -> list[str]:
+        """The operators seen, each once, as a developer names them."""
+        return [faults.plain_operator(name) for name in self._operators]
+
     def settle(self) -> None:
         """Let PyTorch be silent again: a warning a step costs time."""
         torch.set_warn_always(False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
+
+from macapp.comparison_result import Interval, SpeedVerdict, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,24 +20,6 @@ RESAMPLES = 4000
 """Of the bootstrap: the ends of a 95 % interval then move by less than 1 % of its width."""
 SEED = 20_260_101
 """Of the bootstrap, so that the same block times always give the same interval."""
-
-SpeedVerdict: TypeAlias = Literal["faster", "slower", "no_difference"]
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """An estimate and the ends of its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """A median and the quartiles around it: half of all values lie between them."""
-
-    median: float
-    low: float
-    high: float
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from macapp.comparison_result import Interval
 from macapp.engine import statistics
-from macapp.engine.statistics import Interval, crossing, drift, speed_up, spread, verdict
+from macapp.engine.statistics import crossing, drift, speed_up, spread, verdict
 
 DRAWS = 1000
 times = st.floats(1e-6, 1e6)
