@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from macapp import __version__, resources
+from macapp import __version__, comparison_text, comparisons, resources
+from macapp.comparisons import BlockTimed, ComparisonDone, Contender, parse_contender
 from macapp.messages import Failure, Message, UserError
 from macapp.protocol import (
     PRESETS,
@@ -102,6 +105,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     smoke_test.add_argument("--device", choices=("mps", "cuda", "cpu"), default="mps")
     smoke_test.set_defaults(run=_smoke_test)
+    compare = commands.add_parser("compare", help="measure how much faster one device is")
+    compare.add_argument(
+        "--contenders",
+        type=_contenders,
+        metavar="A,B",
+        help="what is compared, the reference first: cpu, cpu:4 (threads), mps, cuda; "
+        "by default the CPU and the GPU, or one core and all",
+    )
+    compare.add_argument("--preset", choices=tuple(PRESETS), default="article")
+    for info in fields():
+        if info.name not in ("device", "epochs"):
+            _add_field(compare, info, default=None)
+    compare.add_argument(
+        "--budget", type=_seconds, default=60.0, metavar="SECONDS", help="for all of it: 60"
+    )
+    compare.add_argument("--sweep", action="store_true", help="measure other batch sizes, too")
+    compare.add_argument("--output", type=Path, metavar="FILE.json", help="write the result there")
+    compare.add_argument(
+        "--show", type=Path, nargs="+", metavar="FILE.json", help="print results as a table"
+    )
+    compare.set_defaults(run=_compare)
+    # For the comparison itself: a contender is a process of its own.
+    commands.add_parser("contender").set_defaults(run=_contender)
     devices = commands.add_parser("devices", help="show what this computer can train on")
     devices.add_argument("--json", action="store_true", help="print JSON")
     devices.set_defaults(run=_devices)
@@ -167,6 +193,75 @@ def _smoke_test(options: argparse.Namespace) -> int:
     return smoke_test.main(options.device)
 
 
+def _contenders(text: str) -> tuple[Contender, ...]:
+    try:
+        contenders = tuple(parse_contender(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if len(set(contenders)) < max(2, len(contenders)):
+        raise argparse.ArgumentTypeError("name two or more different contenders")
+    return contenders
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError("must be from 1 to 3600 seconds")
+    return seconds
+
+
+def _contender(_options: argparse.Namespace) -> int:
+    from macapp.engine import environment
+
+    environment.prepare()
+    from macapp.engine import contender
+
+    return contender.serve()
+
+
+def _config(options: argparse.Namespace) -> TrainingConfig:
+    """Return the preset with whatever was given besides."""
+    given = {info.name: getattr(options, info.name, None) for info in fields()}
+    given = {name: value for name, value in given.items() if value is not None}
+    return msgspec.structs.replace(PRESETS[options.preset], **given)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    if options.show is not None:
+        print(comparison_text.table([comparisons.read(path) for path in options.show]))
+        return 0
+    from macapp.engine import environment
+
+    environment.prepare()
+    from macapp.engine import comparison
+    from macapp.engine.diagnosis import DeviceSurvey
+
+    devices = DeviceSurvey().complete()
+    config = comparisons.ComparisonConfig(
+        job=_config(options),
+        contenders=options.contenders or comparison.default_contenders(devices),
+        budget_seconds=options.budget,
+        sweeps=options.sweep,
+    )
+    if options.output is not None:
+        _make_folder(options.output.parent)
+    stopped = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_signal: stopped.set())  # what is known is kept
+    events = comparison.compare(config, resources.folder(), devices, is_stopped=stopped.is_set)
+    for event in events:
+        if isinstance(event, BlockTimed):
+            print(f"{event.contender}: {event.images_per_second:,.0f} images/s", flush=True)
+        elif isinstance(event, ComparisonDone):
+            result = event.result
+    print(comparison_text.summary(result))
+    if options.output is not None:
+        _write_bytes(options.output, comparisons.encode(result))
+    return 0 if result.speed_up is not None else 1
+
+
 def _train(options: argparse.Namespace) -> int:
     from macapp.engine import environment
 
@@ -177,9 +272,7 @@ def _train(options: argparse.Namespace) -> int:
     from macapp.engine.fallbacks import FallbackRecorder
     from macapp.engine.stderr_watch import watch_stderr
 
-    given = {info.name: getattr(options, info.name) for info in fields()}
-    given = {name: value for name, value in given.items() if value is not None}
-    config = msgspec.structs.replace(PRESETS[options.preset], **given)
+    config = _config(options)
     network, dataset, device = training.assemble(config, resources.folder(), DeviceSurvey())
     if options.output is not None:
         _make_folder(options.output)
@@ -223,8 +316,12 @@ def _make_folder(folder: Path) -> None:
 
 
 def _write_json(path: Path, value: object) -> None:
+    _write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2))
+        path.write_bytes(content)
     except OSError as error:
         raise _cannot_write(path, error) from error
 

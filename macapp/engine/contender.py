@@ -128,8 +128,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     is_out_of_memory: bool
 
 
-Request: TypeAlias = "Prepare | FirstSteps | WarmUp | Block | TestPass"
-Reply: TypeAlias = "Prepared | Trained | Warm | Timed | Failed"
+Request: TypeAlias = Prepare | FirstSteps | WarmUp | Block | TestPass
+Reply: TypeAlias = Prepared | Trained | Warm | Timed | Failed
 
 
 class _Job:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from macapp.comparison_result import Interval, SpeedVerdict, Spread
+from macapp.comparisons import Interval, SpeedVerdict, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

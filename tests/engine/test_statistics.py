@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macapp.comparison_result import Interval
+from macapp.comparisons import Interval
 from macapp.engine import statistics
 from macapp.engine.statistics import crossing, drift, speed_up, spread, verdict
 

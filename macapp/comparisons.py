@@ -1,9 +1,9 @@
-"""The result of a comparison: its file, and what it says in words and numbers. No torch, no Qt."""
+"""A comparison of devices: what it is asked, what it says meanwhile, and the file of its result."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -11,6 +11,9 @@ from msgspec import Meta
 from macapp.machine import Machine
 from macapp.messages import QT_TRANSLATE_NOOP, Failure, Message, UserError
 from macapp.protocol import DeviceKind, TrainingConfig, Versions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 METHOD_VERSION = 1
 """Of `macapp.engine.comparison`; counted up when figures could no longer be set side by side."""
@@ -36,6 +39,74 @@ class Spread(msgspec.Struct, frozen=True):
     median: float
     low: float
     high: float
+
+
+class Contender(msgspec.Struct, frozen=True):
+    """A device, and with how many threads of the CPU; 0: as many as PyTorch takes."""
+
+    device: DeviceKind
+    threads: int = 0
+
+    @property
+    def name(self) -> str:
+        """As it is written on the command line: "cpu", "cpu:1", "mps"."""
+        return f"{self.device}:{self.threads}" if self.threads else self.device
+
+
+def parse_contender(text: str) -> Contender:
+    """Read "cpu", "cpu:4", "mps" or "cuda".
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    device, separator, threads = text.strip().partition(":")
+    kinds: tuple[DeviceKind, ...] = ("mps", "cuda", "cpu")
+    for kind in kinds:
+        if device == kind and not separator:
+            return Contender(kind)
+        if device == kind and re.fullmatch(r"[1-9][0-9]{0,3}", threads):
+            return Contender(kind, int(threads))
+    raise ValueError(f"{text!r} is no contender: write cpu, cpu:4 (threads), mps or cuda")
+
+
+class ComparisonConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What is compared, and for how long."""
+
+    job: TrainingConfig
+    """Its epochs and its device do not matter."""
+    contenders: tuple[Contender, ...]
+    """Two or more; the first one is the reference."""
+    budget_seconds: float = 60.0
+    """For all of it but the sweep."""
+    block_seconds: float = 1.0
+    """A block takes at least so long."""
+    sweeps: bool = False
+    """Whether other batch sizes are measured, too."""
+
+
+Stage: TypeAlias = Literal["preparing", "checking", "measuring", "testing", "sweeping"]
+
+
+class Measuring(msgspec.Struct, frozen=True):
+    """What a comparison does at the moment; comes at least every half a second."""
+
+    stage: Stage
+    contender: str
+    seconds: float
+    """Since the comparison began."""
+
+
+class BlockTimed(msgspec.Struct, frozen=True):
+    """A contender has finished a block."""
+
+    contender: str
+    images_per_second: float
+
+
+class ComparisonDone(msgspec.Struct, frozen=True):
+    """The last event."""
+
+    result: ComparisonResult
 
 
 class Parts(msgspec.Struct, frozen=True):
